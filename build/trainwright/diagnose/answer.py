@@ -6,8 +6,8 @@ from typing import Literal
 
 from trainwright.core.progress import counted
 from trainwright.diagnose.causes import SURVIVED, Finding, ordered
-from trainwright.diagnose.reader import BURST, Reader
-from trainwright.diagnose.statements import statement, symptoms
+from trainwright.diagnose.reader import BURST, STRENGTHS, Reader
+from trainwright.diagnose.statements import STATED, statement, symptoms
 from trainwright.diagnose.survival import (
     CHAINED,
     FAR,
@@ -22,6 +22,7 @@ from trainwright.diagnose.survival import (
     recovers,
     said_to_fail,
     several,
+    warns,
     went_on,
 )
 from trainwright.diagnose.tracebacks import Exception_
@@ -74,7 +75,9 @@ def answer(reader: Reader, hosts: int = 0, failed: bool = False) -> Answer:
         # An exception without its traceback, before what others noticed, and the job is said to have failed after it.
         before = min(broken, *(one.number for one in alive))
         alive = [one for one in _lone(reader, rows) if one.number < before][-1:] + alive
-    if not well and symptoms(alive) and (stated := statement(reader, alive, survived)):
+    if not well:
+        alive = sorted(alive, key=lambda one: _only_warned(reader, one, alive))
+    if not well and (stated := _stated_before(reader, alive, survived)):
         alive = [stated, *alive]
     if not alive and not well:
         alive = _lone(reader, rows, again=True)[:1]
@@ -93,6 +96,23 @@ def answer(reader: Reader, hosts: int = 0, failed: bool = False) -> Answer:
     if well:
         return Answer("none", place=place)
     return _unknown(reader, place, broken is not None or failed)
+
+
+def _only_warned(reader: Reader, one: Finding, others: list[Finding]) -> bool:
+    """Return whether a line says itself that it only warns, and the program failed for another reason after it."""
+    return warns(reader, one.evidence[0][1]) and any(
+        other.number > one.number and not warns(reader, other.evidence[0][1]) and not symptoms([other])
+        for other in others
+    )
+
+
+def _stated_before(reader: Reader, alive: list[Finding], survived: list[Finding]) -> Finding | None:
+    """Return the error that a program stated before causes which only follow, or shortly before one that may follow."""
+    if symptoms(alive):
+        return statement(reader, alive, survived)
+    first = alive[0]
+    found = statement(reader, alive[:1], survived, STRENGTHS[:1]) if STATED in first.cause.follows else None
+    return found if found and first.number - found.number <= NEAR else None
 
 
 def _ends_in_traceback(reader: Reader, since: int) -> bool:
@@ -222,6 +242,8 @@ def _findings(reader: Reader, exceptions: list[Exception_], rows: list[Finding],
             continue
         survived = reader.conditions.progress - one.progress >= SURVIVED
         led = _led_to(one, exceptions)
+        if led and re.search(reader.settings.tried, one.text):
+            continue  # what followed says more, and has an answer of its own
         told = _told(one) + (f", which led to {_said(led)}" if led else "")
         cause = row.model_copy(update={"what": row.what.format(told=told)})
         evidence = [(one.number, one.text)]

@@ -3,7 +3,7 @@
 import copy
 import re
 from collections import deque
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from pathlib import Path
@@ -91,13 +91,17 @@ class Met:
 
     def last(self, expression: re.Pattern[str]) -> tuple[int, int, str]:
         """Return the number of the last line that meets the condition, lines of progress before it, and its text."""
+        return next(self.latest(expression))
+
+    def latest(self, expression: re.Pattern[str]) -> Iterator[tuple[int, int, str]]:
+        """Yield the same of the last lines that meet the condition, backwards, and of the first one."""
         for number, text, progress in reversed(self.later):
             parts = (unprefixed(part[:LOOKED_AT].decode(errors="replace"))[0] for part in text.split(b"\r"))
             if (
                 part := next((part for part in parts if expression.search(part) and not CODE.match(part)), None)
             ) is not None:
-                return number, progress, masked(part.strip()[:MOST_TEXT])
-        return self.number, self.progress, self.text
+                yield number, progress, masked(part.strip()[:MOST_TEXT])
+        yield self.number, self.progress, self.text
 
 
 class Compiled:

@@ -20,7 +20,8 @@ from trainwright.core.errors import ConfigError, printable
 
 # Prefixes that launchers add to a line: mpirun --tag-output (Open MPI 4, 5 and SageMaker's), srun --label, pdsh
 # (a host's name with a digit, or its address), kubectl logs --prefix, docker compose, docker build, Determined, PyTorch
-# and torchrun, vLLM's tracebacks, a quotation, Ray, CloudWatch and other time stamps. The only group in them is a rank.
+# and torchrun (also behind grep's line numbers), vLLM's tracebacks, a quotation, Ray, CloudWatch and other time stamps.
+# The only group in them is a rank.
 PREFIX = re.compile(
     "|".join(
         (
@@ -33,7 +34,7 @@ PREFIX = re.compile(
             r"\s+\| ",
             r"#\d{1,4} \d{1,6}\.\d{1,3} ",
             r"(?:[0-9a-f]{8} )?(?:\[rank=(\d+)\] )?\|\| ",
-            r"\s*\[(?:rank|default|trainer)(\d+)\]: ?",
+            r"\s*(?:\d{1,7}:)?\[(?:rank|default|trainer)(\d+)\]: ?",
             r"ERROR \d\d-\d\d \d\d:\d\d:\d\d \[[\w./]{1,80}:\d+\] (?=Traceback| |[\w.]{1,80}(?:Error|Exception): )",
             r"(?:> ?){1,3}(?=[ \w\[/*(-])",
             r"\s*\([\w:<>. ]{1,60} pid=\d+(?:, ip=[\d.]+)?\) ",

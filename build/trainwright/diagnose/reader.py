@@ -92,13 +92,16 @@ class Settings(Model):
     harmless: list[str]  # lines with such words that are none
     recovered: list[str]  # lines that say themselves that the program does something else instead, and goes on
     several: list[Expression]  # lines that show that several processes of one job write into the log
+    job_ends: list[Expression]  # where a batch system says that a job ended; the only group is the job's id
     informative: list[str]  # lines that say themselves that they only inform: a reason only if the log shows a failure
+    warning: str  # what a line begins with that only warns: no reason if the program failed for another one after it
     consequences: list[str]  # lines with such words that only say that something else failed
     statements: list[Form]  # how programs write their own errors
     statement_prefix: str  # what else stands before them
     telling: list[str]  # types of exceptions that say by themselves what is wrong
     late: list[str]  # types of exceptions that threads and workers raise while the process ends
     wrappers: list[str]  # exceptions that only say that something else failed: never the reason
+    tried: str  # exceptions of a first try: no reason where another one was raised while they were handled
     raised_again: str  # exceptions that pass on another one, the reason only if that is not there
     places: list[Place]
     fast_providers: list[str]  # what the name of a provider of libfabric begins with, if it is a fast network, not EFA
@@ -186,7 +189,8 @@ class Reader:
     def __init__(self, causes: list[Cause], settings: Settings) -> None:
         self.settings = settings
         places = [line for place in settings.places for line in place.lines]
-        self.signatures = Signatures(causes, [*settings.passed, *settings.failed, *settings.several, *places])
+        more = [*settings.passed, *settings.failed, *settings.several, *settings.job_ends, *places]
+        self.signatures = Signatures(causes, more)
         self._progress = re.compile("|".join(f"(?:{text})" for text in settings.progress).encode())
         self._no_progress = re.compile(settings.no_progress.encode())
         kinds: list[tuple[int, list[bytes]]] = [
@@ -205,7 +209,11 @@ class Reader:
         silent = [*settings.informative, *settings.harmless, *settings.recovered]
         self._silent = re.compile("|".join(f"(?:{text})" for text in silent) or r"(?!)")
         # Later lines matter for what decides a cause: whether the program went on after the last of them.
-        decisive = {cause.lines[0] for cause in causes if cause.lines} | {*settings.passed, *settings.failed}
+        decisive = {cause.lines[0] for cause in causes if cause.lines} | {
+            *settings.passed,
+            *settings.failed,
+            *settings.job_ends,
+        }
         decisive |= {text for cause in causes for text in cause.until}
         texts = self.signatures.conditions.texts
         self._places = {number for number, text in enumerate(texts) if text in places}

@@ -26,6 +26,7 @@ STATED = "stated"  # the row for what a program says and no other row knows
 END = 8  # lines at the end of a log in which any complaint may be the reason
 BEFORE = 25  # the same before a line that says that the job failed
 OFTEN = 3  # so many error lines of one shape, far from each other, show that none of them ended the program
+LETTERS = re.compile(r"[A-Za-z]{2,}")
 WORDS = re.compile(r"(?<![\w-])(?:[A-Z]?[a-z]{2,}|[A-Z]{2,})(?![\w-])")
 MOST_TOLD = 300  # characters of a line in the answer's sentence
 MORE, MOST_MORE = 2, 150  # further lines that are quoted with it, and characters of each in the sentence
@@ -37,10 +38,13 @@ class _Form(NamedTuple):
     strength: Strength
 
 
-def statement(reader: Reader, rows: list[Finding], survived: list[Finding]) -> Finding | None:
+def statement(
+    reader: Reader, rows: list[Finding], survived: list[Finding], strengths: tuple[Strength, ...] = STRENGTHS
+) -> Finding | None:
     """Return the first error that a program stated and did not survive, unless a row shows a cause before it.
 
-    `survived` are the causes that ended nothing: their lines are not quoted either.
+    `survived` are the causes that ended nothing: their lines are not quoted either. `strengths` are those of the forms
+    that count, the strongest first.
     """
     row = next((cause for cause in reader.signatures.causes if cause.id == STATED), None)
     if row is None:
@@ -62,7 +66,7 @@ def statement(reader: Reader, rows: list[Finding], survived: list[Finding]) -> F
             continue
         quoted = _quoting(row, form.who, text)
         found[form.strength].append(Finding(quoted, number, [(number, masked(text[:MOST_TEXT]))], rank, moment(raw)))
-    first = next((one for strength in STRENGTHS if (one := _first_of_the_end(reader, found[strength]))), None)
+    first = next((one for strength in strengths if (one := _first_of_the_end(reader, found[strength]))), None)
     return _with_more(first, [one for some in found.values() for one in some]) if first else None
 
 
@@ -145,7 +149,8 @@ def _candidates(reader: Reader, before: int | None) -> Iterator[tuple[int, str, 
         line = last_drawn(raw)
         text, rank = unprefixed(line)
         text = prefix.sub("", text.strip(), count=1)
-        if not text.startswith("##") and not silent.search(text):  # nor what only says that another failed
+        # Nor what only says that another failed, or a level alone.
+        if not text.startswith("##") and not silent.search(text) and len(LETTERS.findall(text)) > 1:
             yield number, line, text, rank
 
 

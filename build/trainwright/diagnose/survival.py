@@ -58,8 +58,26 @@ def informs(reader: Reader, text: str) -> bool:
     return bool(_any(tuple(reader.settings.informative)).search(text))
 
 
+def warns(reader: Reader, text: str) -> bool:
+    """Return whether a line says itself that it only warns."""
+    return bool(re.search(reader.settings.warning, text))
+
+
 def last_run(reader: Reader) -> int:
     """Return the line with which the last of several runs in one log begins; one that only began does not count."""
+    return max(_repeated_head(reader), *(_end_of_another_job(reader, text) for text in reader.settings.job_ends), 0)
+
+
+def _end_of_another_job(reader: Reader, text: str) -> int:
+    """Return the last line which says that a job ended, of another id than that of the last such line; 0 for none."""
+    if (met := reader.conditions.at(text)) is None:
+        return 0
+    ends = [(number, re.search(text, line)) for number, _, line in met.latest(re.compile(text))]
+    ids = [(number, found[1]) for number, found in ends if found]
+    return next((number for number, one in ids if one != ids[0][1]), 0)
+
+
+def _repeated_head(reader: Reader) -> int:
     if reader.runs and reader.lines - reader.runs[-1] > BEGUN:
         return reader.runs[-1]
     return reader.runs[-2] if len(reader.runs) > 1 else 0

@@ -19,12 +19,15 @@ ALONE = re.compile(
     r"(?: \(see above for traceback\))?(?:: (?P<message>\S.*)|\((?:\d{1,4}, )?[\"'](?P<said>.+)[\"'],?\))$"
 )
 RAISED = re.compile(r"(?P<type>[A-Za-z_][\w.]{1,200})(?:: ?(?P<message>.*))?$")
-CUT = re.compile(r"\.(?:cuh?|cc|cpp|h)[: ]\d{1,6}$")  # a message that names a line of C++, and goes on below it
+# A message that only introduces what stands below it: it ends with a colon, names a line of C++, or is Keras's.
+HEADS = re.compile(r":\s*$|\.(?:cuh?|cc|cpp|h)[: ]\d{1,6}$|Exception encountered when calling \S.{0,200}\.\s*$")
+USER_CODE = "in user code:"  # TensorFlow's message that holds another traceback, four characters further right
 BETWEEN = re.compile(
     r"\s*$|Detected at node |<stack traces unavailable>|Node: |defined at \(most recent"
 )  # TensorFlow's graph
 LIBRARY = ("/site-packages/", "/dist-packages/", "/lib/python", "<frozen ", "/lib64/python", "<string>")
 MOST_LINES = 400  # of one traceback
+MOST_OF_GRAPH = 4000  # of where the nodes of TensorFlow's graph were defined, in the middle of a message
 MOST_FOREIGN = 8  # lines of others in the middle of one
 MOST_MORE = 4  # lines of a message each of which ends with a colon
 MOST_RANKS = 4096
@@ -134,11 +137,11 @@ class Tracebacks:
         if one.ended:
             if _between(one, text):
                 return
-            if text.strip() and (one.ended.text.rstrip().endswith(":") or CUT.search(one.ended.text)):
+            if text.strip() and HEADS.search(one.ended.text):
                 one.ended.number, one.ended.text = number, masked(f"{one.ended.text} {text.strip()}"[:MOST_TEXT])
             one.ended.message = masked(f"{one.ended.message} {text.strip()}".strip()[:MOST_TEXT])
             one.more += 1
-            if one.more >= MOST_MORE or not one.ended.text.rstrip().endswith(":") or not text.strip():
+            if one.more >= MOST_MORE or not HEADS.search(one.ended.text) or not text.strip():
                 del self._open[rank]
             return
         text, one.wrapped = one.wrapped + text, ""
@@ -166,8 +169,11 @@ class Tracebacks:
                 if len(self._harmless) < MOST_ALONE:
                     self._harmless.add(number)
                 return
+            if raised["message"] == USER_CODE:
+                one.indent, one.source = one.indent + len("    "), ""
+                return
             found = self._add(raised, one, text, number, rank, progress)
-            if found.text.rstrip().endswith(":") or CUT.search(found.text):
+            if HEADS.search(found.text):
                 one.ended = found
             else:
                 del self._open[rank]
@@ -199,7 +205,7 @@ def _between(one: _Open, text: str) -> bool:
     """Return whether a line stands between an exception's first line and the rest of its message."""
     between = bool(BETWEEN.match(text))
     one.graph = one.graph or (between and bool(text.strip()))
-    return one.lines < MOST_LINES and (between or (one.graph and text[0].isspace()))
+    return one.lines < MOST_OF_GRAPH and (between or (one.graph and text[0].isspace()))
 
 
 def _named(kind: str) -> bool:
