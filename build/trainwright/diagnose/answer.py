@@ -179,7 +179,9 @@ def _judged(reader: Reader, one: Finding) -> Finding:
         return replace(one, survived=True)
     if said_to_fail(reader, last):
         return one
-    only_informs = one.cause.fatal and informs(reader, one.evidence[0][1])
+    said = (one.evidence[0][1], text)
+    only_warns = not one.cause.outside and all(warns(reader, line) for line in said)
+    only_informs = one.cause.fatal and (only_warns or informs(reader, said[0]))
     soft = not one.cause.fatal and not several(reader)  # a script often goes on after it
     quiet = calm_since(reader, last, NEAR if soft else QUIET) or (went_on(reader, last, LONG) and not complains(reader))
     return replace(one, survived=True) if only_informs or quiet or went_on(reader, last, FAR) else one

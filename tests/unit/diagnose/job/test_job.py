@@ -66,6 +66,14 @@ def states(row: dict[str, Any]) -> dict[int, str]:
     return {rank["rank"]: rank["state"] for rank in row["job"]["ranks"]}
 
 
+def test_ranks_that_failed_alike_did_not_only_follow(tmp_path: Path) -> None:
+    texts = [f"step 1\n{of_rank(rank, CLOSED)}" for rank in range(4)]
+    texts[2] = texts[3] = f"step 1\n{RAISED}\n"
+    row = of_files(tmp_path, texts)
+    assert row["job"]["failed_first"] == [2]
+    assert row["then"] == "rank 3 failed alike\nranks 0, 1 only followed"
+
+
 @pytest.mark.parametrize("name", ["job-{}.log", "rank{}.txt", "attempt_0/{}/stderr.log", "out.{}", "4711_rank_{}.out"])
 def test_a_file_for_each_rank(tmp_path: Path, name: str) -> None:
     texts = [f"step 1\n{of_rank(rank, CLOSED)}" for rank in range(4)]
