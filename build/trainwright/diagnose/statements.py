@@ -142,7 +142,7 @@ def _candidates(reader: Reader, before: int | None) -> Iterator[tuple[int, str, 
     for number, raw, progress in [*reader.suspects, *reader.last_suspects]:
         if before is not None and number >= before:
             return
-        if number < since:
+        if number < since or number in reader.tracebacks.harmless:
             continue
         if reader.conditions.progress - progress >= SURVIVED or number + 1 in reader.tracebacks.begun:
             continue  # survived, or the heading of a traceback, which says more

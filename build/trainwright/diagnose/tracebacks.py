@@ -19,6 +19,8 @@ ALONE = re.compile(
     r"(?: \(see above for traceback\))?(?:: (?P<message>\S.*)|\((?:\d{1,4}, )?[\"'](?P<said>.+)[\"'],?\))$"
 )
 RAISED = re.compile(r"(?P<type>[A-Za-z_][\w.]{1,200})(?:: ?(?P<message>.*))?$")
+CARET = re.compile(r"\s*\^\s*$")  # below the place in the source that Triton cannot compile; the reason follows
+AT = re.compile(r": at \d{1,6}:\d{1,6}:\s*$")  # Triton's message, up to that source
 # A message that only introduces what stands below it: it ends with a colon, names a line of C++, or is Keras's.
 HEADS = re.compile(r":\s*$|\.(?:cuh?|cc|cpp|h)[: ]\d{1,6}$|Exception encountered when calling \S.{0,200}\.\s*$")
 USER_CODE = "in user code:"  # TensorFlow's message that holds another traceback, four characters further right
@@ -67,6 +69,7 @@ class _Open:
     ended: Exception_ | None = None  # its message goes on below
     more: int = 0  # lines of its message that were read
     graph: bool = False  # after a node of TensorFlow's graph, and where it was defined
+    caret: bool = False  # after the source that Triton cannot compile
     wrapped: str = ""  # the first part of a frame that a terminal broke in two
 
 
@@ -81,7 +84,7 @@ class Tracebacks:
         self._open: dict[str, _Open] = {}
         self._logging: set[str] = set()  # ranks that print where a call of logging failed: frames, but no traceback
         self._ignored: set[str] = set()  # ranks whose next traceback stops nothing
-        self._harmless: set[int] = set()  # lines that ended such tracebacks
+        self.harmless: set[int] = set()  # lines that ended such tracebacks
 
     @property
     def open(self) -> bool:
@@ -97,7 +100,7 @@ class Tracebacks:
 
     def alone(self, text: str, number: int, rank: str, progress: int) -> bool:
         """Keep an exception whose traceback is not there, or cannot be put together; return whether a line is one."""
-        if number in self._harmless or not (raised := ALONE.match(text)):
+        if number in self.harmless or not (raised := ALONE.match(text)):
             return False
         kind, message = (
             raised["type"].rpartition(".")[2],
@@ -137,6 +140,10 @@ class Tracebacks:
         if one.ended:
             if _between(one, text):
                 return
+            if AT.search(one.ended.text) and one.lines < MOST_LINES:
+                one.caret = one.caret or bool(CARET.match(text))
+                if not one.caret or CARET.match(text):
+                    return
             if text.strip() and HEADS.search(one.ended.text):
                 one.ended.number, one.ended.text = number, masked(f"{one.ended.text} {text.strip()}"[:MOST_TEXT])
             one.ended.message = masked(f"{one.ended.message} {text.strip()}".strip()[:MOST_TEXT])
@@ -166,8 +173,8 @@ class Tracebacks:
         ):
             if one.ignored:
                 del self._open[rank]
-                if len(self._harmless) < MOST_ALONE:
-                    self._harmless.add(number)
+                if len(self.harmless) < MOST_ALONE:
+                    self.harmless.add(number)
                 return
             if raised["message"] == USER_CODE:
                 one.indent, one.source = one.indent + len("    "), ""

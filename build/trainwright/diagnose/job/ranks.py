@@ -12,6 +12,7 @@ from trainwright.diagnose.job.ras import Ras
 from trainwright.diagnose.job.recorder import Dump
 from trainwright.diagnose.job.streams import BEGINS, Stream
 from trainwright.diagnose.log_lines import Moment
+from trainwright.diagnose.statements import STATED
 
 SIGNALS = {
     "Killed": -9,
@@ -161,10 +162,12 @@ def _of_rank(job: Job, stream: Stream, consequences: set[str]) -> None:
 def _events(stream: Stream, consequences: set[str]) -> list[Event]:
     """Return what went wrong in a stream: the first cause of its own, and the first that it noticed of others."""
     one = answer(stream.reader)
-    if one.state != "cause":
+    if one.state != "cause" or one.finding is None:
         return []
     rows = found(stream.reader)
     own = [row for row in rows if row.cause.id not in consequences and not (row.survived and not row.cause.slows)]
+    if own and STATED in own[0].cause.follows and one.finding.cause.id == STATED:
+        own = [one.finding]
     others = [row for row in rows if row.cause.id in consequences]
     return [_event(stream, row, one.place) for row in (*own[:1], *others[:1])]
 

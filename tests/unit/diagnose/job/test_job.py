@@ -74,6 +74,14 @@ def test_ranks_that_failed_alike_did_not_only_follow(tmp_path: Path) -> None:
     assert row["then"] == "rank 3 failed alike\nranks 0, 1 only followed"
 
 
+def test_what_a_rank_said_shortly_before_it_crashed_is_its_reason(tmp_path: Path) -> None:
+    texts = [f"step 1\n{of_rank(rank, CLOSED)}" for rank in range(3)]
+    texts[2] = "step 1\n[n-1:7]  worker.c:14 UCX  ERROR no such desk\nCaught signal 11 (Segmentation fault)\n"
+    row = of_files(tmp_path, texts)
+    assert row["job"]["failed_first"] == [2]
+    assert row["what"].startswith("rank 2 failed first: UCX said: [n-1:7]  worker.c:14 UCX  ERROR no such desk")
+
+
 @pytest.mark.parametrize("name", ["job-{}.log", "rank{}.txt", "attempt_0/{}/stderr.log", "out.{}", "4711_rank_{}.out"])
 def test_a_file_for_each_rank(tmp_path: Path, name: str) -> None:
     texts = [f"step 1\n{of_rank(rank, CLOSED)}" for rank in range(4)]
