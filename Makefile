@@ -73,7 +73,7 @@ unit: setup ## The tests that need no engine; two minutes
 check: setup ## Python: format, lint, types
 	@.venv/bin/ruff format --check . && .venv/bin/ruff check . && .venv/bin/mypy
 
-test: check engine registry ## The tests of every change, about 10 minutes; an image (or yours) is built if need be, tested, pushed, trained with
+test: setup engine registry ## The tests of every change, about 10 minutes; an image (or yours) is built if need be, tested, pushed, trained with
 	@scripts/test-all.sh $(CHOSEN)
 
 test-sdk: setup engine ## SageMaker's own SDK, versions 2 and 3, in its local mode; needs Docker Compose

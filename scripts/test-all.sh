@@ -18,13 +18,12 @@ stage() { # words command…: run it, and say how long it took
   say "$words: $((SECONDS - from)) s"
 }
 
-build() { # the images, which are tested at the end; most of a build is downloads and one core of the engine
+build() { # the images, which are tested at the end: beside the checks, because each of both needs one core
   local id rest
   while read -r id rest; do "$trainwright" build "$id" </dev/null || return; done <<<"$chosen"
 }
 
 chosen=$("${images[@]}" --dry-run) # a name that is none ends it here, not after the tests
-stage "lock --check" "$trainwright" lock --check
 REGISTRY=$("$trainwright" registry up)
 log=$(mktemp)
 set -m # a group of its own, so that all of it can be ended
@@ -32,6 +31,8 @@ REGISTRY=$REGISTRY build >"$log" 2>&1 &
 building=$!
 set +m
 trap 'kill -- "-$building" 2>/dev/null || true; rm -f "$log"' EXIT
+stage "format, lint, types" make --no-print-directory check
+stage "lock --check" "$trainwright" lock --check
 stage lint "$trainwright" lint --require-check
 stage "unit tests" "${pytest[@]}" tests/unit tests/golden tests/hostile -m 'not slurm and not png' --numprocesses auto --dist worksteal
 code=0

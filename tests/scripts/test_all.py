@@ -18,15 +18,17 @@ STAND_INS = {
 
 
 @pytest.mark.parametrize(
-    ("build", "unit", "code", "ran"),
+    ("build", "check", "unit", "code", "ran"),
     [
-        (0, 0, 0, ["lock", "lint", "unit", "engine", "the images"]),
-        (5, 0, 5, ["lock", "lint", "unit"]),
-        (0, 1, 1, ["lock", "lint", "unit"]),
+        (0, 0, 0, 0, ["check", "lock", "lint", "unit", "engine", "the images"]),
+        (5, 0, 0, 5, ["check", "lock", "lint", "unit"]),
+        (0, 0, 1, 1, ["check", "lock", "lint", "unit"]),
+        (0, 1, 0, 2, ["check"]),
     ],
-    ids=["all is well", "the build fails", "a unit test fails"],
+    ids=["all is well", "the build fails", "a unit test fails", "a check of the code fails"],
 )
-def test_the_order_of_make_test(tmp_path: Path, build: int, unit: int, code: int, ran: list[str]) -> None:
+def test_the_order_of_make_test(tmp_path: Path, build: int, check: int, unit: int, code: int, ran: list[str]) -> None:
+    (tmp_path / "Makefile").write_text(f"check:\n\t@echo check\n\t@exit {check}\n")
     for name, text in STAND_INS.items():
         path = tmp_path / name
         path.parent.mkdir(parents=True, exist_ok=True)
