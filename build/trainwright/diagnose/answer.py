@@ -168,7 +168,8 @@ def _last_line(reader: Reader, one: Finding) -> tuple[int, str]:
 def _judged(reader: Reader, one: Finding) -> Finding:
     """Return a finding as survived if its line says so itself, or much comes after it and says of no failure."""
     one = _of_last_run(reader, one)
-    if (_last(reader, one.cause.until) or 0) > _last_line(reader, one)[0]:
+    later = [*one.cause.until, *reader.settings.later_success]
+    if (_last(reader, later) or 0) > _last_line(reader, one)[0]:
         return replace(one, survived=True)
     if one.cause.stops or one.cause.slows:
         return one

@@ -92,6 +92,7 @@ class Settings(Model):
     harmless: list[str]  # lines with such words that are none
     recovered: list[str]  # lines that say themselves that the program does something else instead, and goes on
     several: list[Expression]  # lines that show that several processes of one job write into the log
+    later_success: list[Expression]  # lines that show that a later try succeeded, so that what failed before was caught
     job_ends: list[Expression]  # where a batch system says that a job ended; the only group is the job's id
     informative: list[str]  # lines that say themselves that they only inform: a reason only if the log shows a failure
     warning: str  # what a line begins with that only warns: no reason if the program failed for another one after it
@@ -189,7 +190,14 @@ class Reader:
     def __init__(self, causes: list[Cause], settings: Settings) -> None:
         self.settings = settings
         places = [line for place in settings.places for line in place.lines]
-        more = [*settings.passed, *settings.failed, *settings.several, *settings.job_ends, *places]
+        more = [
+            *settings.passed,
+            *settings.failed,
+            *settings.several,
+            *settings.job_ends,
+            *settings.later_success,
+            *places,
+        ]
         self.signatures = Signatures(causes, more)
         self._progress = re.compile("|".join(f"(?:{text})" for text in settings.progress).encode())
         self._no_progress = re.compile(settings.no_progress.encode())
