@@ -18,14 +18,16 @@ import zstandard
 
 from trainwright.core.errors import ConfigError, printable
 
-# Prefixes that launchers add to a line: mpirun --tag-output (Open MPI 4, 5 and SageMaker's), srun --label, pdsh
-# (a host's name with a digit, or its address), kubectl logs --prefix, docker compose, docker build, Determined, PyTorch
-# and torchrun (also behind grep's line numbers), vLLM's tracebacks, a quotation, Ray, CloudWatch and other time stamps.
-# The only group in them is a rank.
+# Prefixes that launchers add to a line: mpirun --tag-output (Open MPI 4, 5 and SageMaker's; horovodrun's), mpiexec -l,
+# srun --label, pdsh (a host's name with a digit, or its address), kubectl logs --prefix, docker compose, docker build,
+# Determined, PyTorch and torchrun (also behind the numbers of grep), vLLM, a quotation, Ray, CloudWatch, and
+# other time stamps. The only group in them is a rank.
 PREFIX = re.compile(
     "|".join(
         (
-            r"\s*\[(?:[\w.-]+@)?\d+,(?:mpirank:)?(\d+)(?:,[^\]]*)?\]\s?<std\w+>:\s?",
+            r"(?:[A-Z][a-z]{2} [A-Z][a-z]{2} [ \d]\d \d\d:\d\d:\d\d \d{4})?"
+            r"\s*\[(?:[\w.-]+@)?(?:\d+,)?(?:mpirank:)?(\d+)(?:,[^\]]*)?\](?:\[[^\]\s]{1,200}\])?\s?<std\w+>:\s?",
+            r"\[(\d{1,6})\] (?=Traceback \(most|  File \"|    \S|[A-Za-z_][\w.]{0,80}(?:Error|Exception)\b)",
             r"\s*(\d+): (?=.)",
             r"(?!\S{1,80}(?:Error|Exception|Warning): |slurm)"
             r"(?:[a-z][a-z-]*\d[\w.-]{0,60}|\d{1,3}(?:\.\d{1,3}){3}): (?=.)",

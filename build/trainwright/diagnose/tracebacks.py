@@ -21,8 +21,19 @@ ALONE = re.compile(
 RAISED = re.compile(r"(?P<type>[A-Za-z_][\w.]{1,200})(?:: ?(?P<message>.*))?$")
 CARET = re.compile(r"\s*\^\s*$")  # below the place in the source that Triton cannot compile; the reason follows
 AT = re.compile(r": at \d{1,6}:\d{1,6}:\s*$")  # Triton's message, up to that source
-# A message that only introduces what stands below it: it ends with a colon, names a line of C++, or is Keras's.
-HEADS = re.compile(r":\s*$|\.(?:cuh?|cc|cpp|h)[: ]\d{1,6}$|Exception encountered when calling \S.{0,200}\.\s*$")
+HEADS = re.compile(  # of a message that only introduces what stands below it
+    "|".join(
+        (
+            r":\s*$",
+            r"\d root error\(s\) found\.\s*$",  # TensorFlow
+            r"Exception encountered when calling \S.{0,200}\.\s*$",  # Keras
+            r"error stack: .{0,400} failed\s*$",  # MPICH
+            r"with body '\{(?: .{0,400}[{,])?\s*$",  # an answer of a cloud, in JSON
+            r"\.(?:cuh?|cc|cpp|h)[: ]\d{1,6}$",  # a line of C++
+        )
+    )
+)
+ROOT = re.compile(r"\s{0,8}\(\d{1,4}\) [A-Z][\w ]{2,40}: ")  # one of TensorFlow's root errors
 USER_CODE = "in user code:"  # TensorFlow's message that holds another traceback, four characters further right
 BETWEEN = re.compile(
     r"\s*$|Detected at node |<stack traces unavailable>|Node: |defined at \(most recent"
@@ -212,7 +223,7 @@ def _between(one: _Open, text: str) -> bool:
     """Return whether a line stands between an exception's first line and the rest of its message."""
     between = bool(BETWEEN.match(text))
     one.graph = one.graph or (between and bool(text.strip()))
-    return one.lines < MOST_OF_GRAPH and (between or (one.graph and text[0].isspace()))
+    return one.lines < MOST_OF_GRAPH and (between or (one.graph and text[0].isspace() and not ROOT.match(text)))
 
 
 def _named(kind: str) -> bool:
