@@ -20,8 +20,8 @@ from trainwright.core.errors import ConfigError, printable
 
 # Prefixes that launchers add to a line: mpirun --tag-output (Open MPI 4, 5 and SageMaker's; horovodrun's), mpiexec -l,
 # srun --label, pdsh (a host's name with a digit, or its address), kubectl logs --prefix, docker compose, docker build,
-# Determined, PyTorch and torchrun (also behind the numbers of grep), vLLM, a quotation, Ray, CloudWatch, and
-# other time stamps. The only group in them is a rank.
+# Determined, PyTorch and torchrun (also behind the numbers of grep), vLLM, a quotation, Ray, CloudWatch and its
+# streams, Kaggle, and other time stamps. The only group in them is a rank.
 PREFIX = re.compile(
     "|".join(
         (
@@ -29,9 +29,12 @@ PREFIX = re.compile(
             r"\s*\[(?:[\w.-]+@)?(?:\d+,)?(?:mpirank:)?(\d+)(?:,[^\]]*)?\](?:\[[^\]\s]{1,200}\])?\s?<std\w+>:\s?",
             r"\[(\d{1,6})\] (?=Traceback \(most|  File \"|    \S|[A-Za-z_][\w.]{0,80}(?:Error|Exception)\b)",
             r"\s*(\d+): (?=.)",
-            r"(?!\S{1,80}(?:Error|Exception|Warning): |slurm)"
+            r"(?!\S{1,80}(?:Error|Exception|Warning): |slurm|cv2\.error)"
             r"(?:[a-z][a-z-]*\d[\w.-]{0,60}|\d{1,3}(?:\.\d{1,3}){3}): (?=.)",
             r"\s*\[pod/[^\]]+\] ",
+            r"EVENTS\t\d{13}\t",
+            r"[\w.-]{1,200}/(?:algo-\d{1,4}-\d{10}|default/[0-9a-f]{3,40}) (?=.)",
+            r"\d{1,6}\.\ds[\t ]\d{1,7}[\t ](?=.)",
             r"\s*[\w.-]+ +\| ",
             r"\s+\| ",
             r"#\d{1,4} \d{1,6}\.\d{1,3} ",

@@ -11,7 +11,10 @@ FRAMES = '  File "'  # some programs print the frames without that line, and som
 IGNORED = "Exception ignored in"  # the interpreter goes on after it
 LOGGING = "--- Logging error ---"  # so it does after this, of Python's module logging
 BEHIND = re.compile(r"\[(?:rank|default)(\d+)\]: ?Traceback \(most")  # what a progress bar left stands before it
-OTHER = re.compile(r"(?:[A-Za-z_]\w*\.)+[A-Z]\w*|[A-Z][a-z]+[A-Z]\w*")  # types that do not end like an exception
+OTHER = re.compile(  # types that do not end like an exception
+    r"(?:cv2|re|struct|zlib|socket|select|os|binascii|pickle)\.(?:error|timeout)"
+    r"|(?:[A-Za-z_]\w*\.)+[A-Z]\w*|[A-Z][a-z]+[A-Z]\w*"
+)
 FRAME = re.compile(r'\s*File "(?P<file>[^"]{1,500})", line (?P<line>\d{1,9})(?:, in (?P<name>.{1,200}))?')
 ALONE = re.compile(
     r"(?:E {2,6}|\*\*| (?=\S{1,200}: \S{1,200} \S)|ErrorMessage \")?"
