@@ -9,6 +9,7 @@ from trainwright.diagnose.causes import SURVIVED, Finding, ordered
 from trainwright.diagnose.reader import BURST, STRENGTHS, Reader
 from trainwright.diagnose.statements import STATED, statement, symptoms
 from trainwright.diagnose.survival import (
+    BEGUN,
     CHAINED,
     FAR,
     LONG,
@@ -31,6 +32,7 @@ EXCEPTION = "exception"  # the row for what a script raises and no other row kno
 MOST_TOLD = 300  # characters of what a program said
 SHOWN = 4  # suspicious lines
 LAST = 3  # lines at the end of a log
+JUST = 5  # the same, for the word of what ran the program, and before that word
 MOST_THEN = 4  # consequences that are named
 
 
@@ -53,7 +55,9 @@ def answer(reader: Reader, hosts: int = 0, failed: bool = False) -> Answer:
     hosts = hosts or max(reader.seen.nodes, default=0)
     rows = found(reader, hosts)
     passed, broken = _last(reader, reader.settings.passed), _last(reader, reader.settings.failed)
-    if broken is not None and broken < last_run(reader):
+    if _ended_well(reader, rows):
+        passed = reader.lines
+    if broken is not None and (broken < last_run(reader) or _goes_on(reader)):
         broken = None
     well = (
         passed is not None
@@ -98,6 +102,26 @@ def answer(reader: Reader, hosts: int = 0, failed: bool = False) -> Answer:
     return _unknown(reader, place, broken is not None or failed)
 
 
+def _ended_well(reader: Reader, rows: list[Finding]) -> bool:
+    """Return whether a log ends with the word of what ran the program: status 0, with no failure just before it.
+
+    A pipeline ends with the status of its last part, so a traceback or fatal cause just before it counts more.
+    """
+    over = _last(reader, reader.settings.ended)
+    if over is None or reader.lines - over >= JUST or reader.complaint > over:
+        return False
+    fatal = (one for one in rows if one.cause.fatal and not one.survived and not one.cause.outside)
+    ends = [one.number for one in reader.tracebacks.found] + [_last_line(reader, one)[0] for one in fatal]
+    return not any(over - JUST <= one < over for one in ends)
+
+
+def _goes_on(reader: Reader) -> bool:
+    """Return whether the log of one process shows progress after the last line which says that the job failed."""
+    failed = [text for text in reader.settings.failed if reader.conditions.at(text)]
+    at = max((reader.conditions.last(text)[1] for text in failed), default=0)
+    return not several(reader) and reader.conditions.progress - at >= SURVIVED
+
+
 def _only_warned(reader: Reader, one: Finding, others: list[Finding]) -> bool:
     """Return whether a line says itself that it only warns, and the program failed for another reason after it."""
     return warns(reader, one.evidence[0][1]) and any(
@@ -129,9 +153,14 @@ def _ends_in_traceback(reader: Reader, since: int) -> bool:
 
 
 def _ended_by(reader: Reader, one: Finding, since: int) -> bool:
-    """Return whether a cause stands behind a line, at the end of the log, and can have been the program's own end."""
-    ends = one.cause.fatal and not one.survived and not one.cause.outside
-    return ends and _ends(reader, since, _last_line(reader, one)[0])
+    """Return whether a cause stands behind a line, and can have been the program's own end.
+
+    What ended it from outside counts only where the program had gone on: a job that is over is often cancelled.
+    """
+    if not one.cause.fatal or one.survived:
+        return False
+    number = _last_line(reader, one)[0]
+    return number > since + BEGUN if one.cause.outside else _ends(reader, since, number)
 
 
 def _ends(reader: Reader, since: int, number: int) -> bool:

@@ -84,6 +84,7 @@ class Settings(Model):
     """The content of diagnose.toml."""
 
     passed: list[Expression]  # lines that say that all went well
+    ended: list[Expression]  # the same, if one of the last lines says it, and no failure stands just before it
     failed: list[Expression]  # lines that say that the job failed, but not why
     progress: list[str]  # lines that a program prints while it trains
     no_progress: str  # what such a line begins with that is none: a tracker's summary after the end
@@ -93,6 +94,7 @@ class Settings(Model):
     recovered: list[str]  # lines that say themselves that the program does something else instead, and goes on
     several: list[Expression]  # lines that show that several processes of one job write into the log
     later_success: list[Expression]  # lines that show that a later try succeeded, so that what failed before was caught
+    job_begins: list[Expression]  # where a script says that a job began; the only group is the job's id
     job_ends: list[Expression]  # where a batch system says that a job ended; the only group is the job's id
     informative: list[str]  # lines that say themselves that they only inform: a reason only if the log shows a failure
     warning: str  # what a line begins with that only warns: no reason if the program failed for another one after it
@@ -190,15 +192,9 @@ class Reader:
     def __init__(self, causes: list[Cause], settings: Settings) -> None:
         self.settings = settings
         places = [line for place in settings.places for line in place.lines]
-        more = [
-            *settings.passed,
-            *settings.failed,
-            *settings.several,
-            *settings.job_ends,
-            *settings.later_success,
-            *places,
-        ]
-        self.signatures = Signatures(causes, more)
+        decisive = [*settings.passed, *settings.ended, *settings.failed, *settings.later_success]
+        decisive += [*settings.job_begins, *settings.job_ends]
+        self.signatures = Signatures(causes, [*decisive, *settings.several, *places])
         self._progress = re.compile("|".join(f"(?:{text})" for text in settings.progress).encode())
         self._no_progress = re.compile(settings.no_progress.encode())
         kinds: list[tuple[int, list[bytes]]] = [
@@ -217,15 +213,11 @@ class Reader:
         silent = [*settings.informative, *settings.harmless, *settings.recovered]
         self._silent = re.compile("|".join(f"(?:{text})" for text in silent) or r"(?!)")
         # Later lines matter for what decides a cause: whether the program went on after the last of them.
-        decisive = {cause.lines[0] for cause in causes if cause.lines} | {
-            *settings.passed,
-            *settings.failed,
-            *settings.job_ends,
-        }
-        decisive |= {text for cause in causes for text in cause.until}
+        decisive += [text for cause in causes for text in (*cause.lines[:1], *cause.until)]
         texts = self.signatures.conditions.texts
         self._places = {number for number, text in enumerate(texts) if text in places}
-        self._again = {number for number, text in enumerate(texts) if text in decisive}
+        again = set(decisive)
+        self._again = {number for number, text in enumerate(texts) if text in again}
         self.opens = {index for index, kind in enumerate(self._kinds) if kind == TRACEBACK}
         self._raises = {index for index, word in enumerate(words) if any(word in raised for raised in RAISES)}
         self._begin_log()

@@ -65,16 +65,24 @@ def warns(reader: Reader, text: str) -> bool:
 
 def last_run(reader: Reader) -> int:
     """Return the line with which the last of several runs in one log begins; one that only began does not count."""
-    return max(_repeated_head(reader), *(_end_of_another_job(reader, text) for text in reader.settings.job_ends), 0)
+    ends = (_another_job(reader, text)[0] for text in reader.settings.job_ends)
+    begins = (_another_job(reader, text)[1] for text in reader.settings.job_begins)
+    return max(_repeated_head(reader), *ends, *begins, 0)
 
 
-def _end_of_another_job(reader: Reader, text: str) -> int:
-    """Return the last line which says that a job ended, of another id than that of the last such line; 0 for none."""
+def _another_job(reader: Reader, text: str) -> tuple[int, int]:
+    """Return the last line that meets a condition and names another job than the last of them, and the one after it.
+
+    Both are 0 if all of them name one job.
+    """
     if (met := reader.conditions.at(text)) is None:
-        return 0
-    ends = [(number, re.search(text, line)) for number, _, line in met.latest(re.compile(text))]
-    ids = [(number, found[1]) for number, found in ends if found]
-    return next((number for number, one in ids if one != ids[0][1]), 0)
+        return 0, 0
+    expression = re.compile(text)
+    named = [(number, one[1]) for number, _, line in met.latest(expression) if (one := expression.search(line))]
+    for (after, _), (number, job) in pairwise(named):
+        if job != named[0][1]:
+            return number, after
+    return 0, 0
 
 
 def _repeated_head(reader: Reader) -> int:

@@ -507,3 +507,9 @@ def test_a_summary_of_a_tracker_is_no_progress_and_a_loss_of_any_name_is(tmp_pat
 def test_a_provider_of_another_fast_network_is_no_fault(tmp_path: Path, provider: str, cause: str) -> None:
     found = told(tmp_path, (FOLDER / "tcp-provider.log").read_text().replace("is tcp", f"is {provider}"))
     assert found["cause"] == cause
+
+
+def test_a_job_that_goes_on_after_its_training_and_is_cancelled_then_did_not_end_well(tmp_path: Path) -> None:
+    cancelled = "slurmstepd: error: *** JOB 7 ON n-1 CANCELLED AT 2026-01-02T03:04:05 ***\n"
+    assert told(tmp_path, "Training completed.\n" + CALM * 19 + cancelled)["cause"] == "none"
+    assert told(tmp_path, "Training completed.\n" + CALM * 20 + cancelled)["cause"] == "cancelled"
