@@ -142,10 +142,11 @@ def _stated_before(reader: Reader, alive: list[Finding], survived: list[Finding]
 def _ends_in_traceback(reader: Reader, since: int) -> bool:
     """Return whether a log ends with a traceback that stands behind a line, and is the reason of something.
 
-    What threads raise while the process ends, and what only passes on another failure, does not count.
+    What threads raise while the process ends, and what only passes on another failure, does not count. More may stand
+    below one that ends a program at its top level: the rest of its message, trackers' last words.
     """
     return any(
-        _ends(reader, since, one.number)
+        _ends(reader, since, one.number, BEGUN if one.program else LAST)
         and one.kind not in reader.settings.late
         and not any(re.search(text, one.text) for text in reader.settings.wrappers)
         for one in reader.tracebacks.found
@@ -163,9 +164,9 @@ def _ended_by(reader: Reader, one: Finding, since: int) -> bool:
     return number > since + BEGUN if one.cause.outside else _ends(reader, since, number)
 
 
-def _ends(reader: Reader, since: int, number: int) -> bool:
+def _ends(reader: Reader, since: int, number: int, most: int = LAST) -> bool:
     """Return whether a line is among a log's last ones, and behind another one."""
-    return number > since and reader.lines - number < LAST
+    return number > since and reader.lines - number < most
 
 
 def found(reader: Reader, hosts: int = 0) -> list[Finding]:

@@ -94,6 +94,7 @@ class Settings(Model):
     recovered: list[str]  # lines that say themselves that the program does something else instead, and goes on
     several: list[Expression]  # lines that show that several processes of one job write into the log
     later_success: list[Expression]  # lines that show that a later try succeeded, so that what failed before was caught
+    prompts: list[Expression]  # where a person starts a script at a prompt; the only group is the script
     job_begins: list[Expression]  # where a script says that a job began; the only group is the job's id
     job_ends: list[Expression]  # where a batch system says that a job ended; the only group is the job's id
     informative: list[str]  # lines that say themselves that they only inform: a reason only if the log shows a failure
@@ -193,7 +194,7 @@ class Reader:
         self.settings = settings
         places = [line for place in settings.places for line in place.lines]
         decisive = [*settings.passed, *settings.ended, *settings.failed, *settings.later_success]
-        decisive += [*settings.job_begins, *settings.job_ends]
+        decisive += [*settings.prompts, *settings.job_begins, *settings.job_ends]
         self.signatures = Signatures(causes, [*decisive, *settings.several, *places])
         self._progress = re.compile("|".join(f"(?:{text})" for text in settings.progress).encode())
         self._no_progress = re.compile(settings.no_progress.encode())

@@ -11,6 +11,7 @@ QUIET = BURST  # the same where those lines complain of nothing at all
 FAR = 2000  # lines after a cause, with nothing said to fail in them, which show that the program went on
 NEAR = 40  # lines between the exceptions of one failure: those of other ranks, of other threads, of a chain
 CHAINED = 4  # lines from an exception to the traceback of the one that was raised while it was handled
+PRINTED = 2  # lines below a prompt which show that what was started there ran
 BEGUN = 20  # lines of a run that may not have come to its failure yet
 
 
@@ -67,7 +68,16 @@ def last_run(reader: Reader) -> int:
     """Return the line with which the last of several runs in one log begins; one that only began does not count."""
     ends = (_another_job(reader, text)[0] for text in reader.settings.job_ends)
     begins = (_another_job(reader, text)[1] for text in reader.settings.job_begins)
-    return max(_repeated_head(reader), *ends, *begins, 0)
+    again = (_started_again(reader, text) for text in reader.settings.prompts)
+    return max(_repeated_head(reader), *ends, *begins, *again, 0)
+
+
+def _named(reader: Reader, text: str) -> list[tuple[int, str]]:
+    """Return the numbers of the last lines that meet a condition, backwards, and of the first, each with its group."""
+    if (met := reader.conditions.at(text)) is None:
+        return []
+    expression = re.compile(text)
+    return [(number, one[1]) for number, _, line in met.latest(expression) if (one := expression.search(line))]
 
 
 def _another_job(reader: Reader, text: str) -> tuple[int, int]:
@@ -75,14 +85,17 @@ def _another_job(reader: Reader, text: str) -> tuple[int, int]:
 
     Both are 0 if all of them name one job.
     """
-    if (met := reader.conditions.at(text)) is None:
-        return 0, 0
-    expression = re.compile(text)
-    named = [(number, one[1]) for number, _, line in met.latest(expression) if (one := expression.search(line))]
+    named = _named(reader, text)
     for (after, _), (number, job) in pairwise(named):
         if job != named[0][1]:
             return number, after
     return 0, 0
+
+
+def _started_again(reader: Reader, text: str) -> int:
+    """Return the line in which a person started a script again, if it printed something since; 0 for none."""
+    named = [one for one in _named(reader, text) if reader.lines - one[0] >= PRINTED]
+    return next((number for number, script in named[:-1] if script in (other for _, other in named[1:])), 0)
 
 
 def _repeated_head(reader: Reader) -> int:

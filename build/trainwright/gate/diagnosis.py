@@ -18,6 +18,7 @@ from trainwright.diagnose.job.streams import labelled
 from trainwright.diagnose.log_lines import STANDARD_INPUT, opened
 from trainwright.diagnose.reader import Reader
 from trainwright.diagnose.reader import load_settings as load_reader_settings
+from trainwright.diagnose.statements import STATED
 from trainwright.gate import judge
 from trainwright.gate.case import Case, Declared, Log
 from trainwright.gate.floors import Floors, load_floors
@@ -111,7 +112,8 @@ def _of_tables(file: str, known: Known, found: Answer) -> dict[str, str]:
     said = {"cause": verdict.cause or "unknown", "what": verdict.why, "evidence": failed, "then": ""}
     if verdict.cause and verdict.cause != "exit-code":
         return {**said, "fix": verdict.fix}
-    if found.state == "cause" and found.finding:
+    stated = found.finding and found.finding.cause.id == STATED and verdict.verdict == "pass"  # and was survived
+    if found.state == "cause" and found.finding and not stated:
         return {
             "cause": found.finding.cause.id,
             "what": found.what,

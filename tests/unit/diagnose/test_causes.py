@@ -298,7 +298,7 @@ def test_of_one_process_the_last_failure_counts_and_of_several_the_first(tmp_pat
     assert line in found["evidence"]
 
 
-@pytest.mark.parametrize(("after", "cause"), [("", "exception"), ("bye\nbye\n", "exception"), ("bye\n" * 3, "none")])
+@pytest.mark.parametrize(("after", "cause"), [("", "exception"), ("bye\n" * 19, "exception"), ("bye\n" * 20, "none")])
 def test_a_log_that_ends_with_an_exception_is_no_success_whatever_it_said_before(
     tmp_path: Path, after: str, cause: str
 ) -> None:
@@ -513,3 +513,9 @@ def test_a_job_that_goes_on_after_its_training_and_is_cancelled_then_did_not_end
     cancelled = "slurmstepd: error: *** JOB 7 ON n-1 CANCELLED AT 2026-01-02T03:04:05 ***\n"
     assert told(tmp_path, "Training completed.\n" + CALM * 19 + cancelled)["cause"] == "none"
     assert told(tmp_path, "Training completed.\n" + CALM * 20 + cancelled)["cause"] == "cancelled"
+
+
+def test_a_complaint_beside_a_table_that_passes_was_survived(tmp_path: Path) -> None:
+    table = (ROOT / "tests/unit/nccl-tests/05_ok_p5_1node_8gpu_nvlink.txt").read_text()
+    assert told(tmp_path, "n-1:7:7 [0] NCCL WARN the desk is lost\n" + table)["cause"] == "none"
+    assert told(tmp_path, "n-1:7:7 [0] NCCL WARN the desk is lost\n")["cause"] == "stated"
