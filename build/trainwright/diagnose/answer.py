@@ -10,7 +10,6 @@ from trainwright.diagnose.reader import BURST, STRENGTHS, Reader
 from trainwright.diagnose.statements import STATED, statement, symptoms
 from trainwright.diagnose.survival import (
     BEGUN,
-    CHAINED,
     FAR,
     LONG,
     NEAR,
@@ -26,7 +25,7 @@ from trainwright.diagnose.survival import (
     warns,
     went_on,
 )
-from trainwright.diagnose.tracebacks import Exception_
+from trainwright.diagnose.tracebacks import CHAINED, Exception_
 
 EXCEPTION = "exception"  # the row for what a script raises and no other row knows
 MOST_TOLD = 300  # characters of what a program said
@@ -146,7 +145,7 @@ def _ends_in_traceback(reader: Reader, since: int) -> bool:
     below one that ends a program at its top level: the rest of its message, trackers' last words.
     """
     return any(
-        _ends(reader, since, one.number, BEGUN if one.program else LAST)
+        _ends(reader, since, one.number, BEGUN if one.program else 2 * LAST)
         and one.kind not in reader.settings.late
         and not any(re.search(text, one.text) for text in reader.settings.wrappers)
         for one in reader.tracebacks.found
@@ -172,7 +171,8 @@ def _ends(reader: Reader, since: int, number: int, most: int = LAST) -> bool:
 def found(reader: Reader, hosts: int = 0) -> list[Finding]:
     """Return all causes that the log shows, what came first first."""
     rows = [one for one in reader.signatures.findings if not (one.cause.network and hosts == 1)]
-    judged = [_judged(reader, one) for one in [*rows, *_findings(reader, reader.tracebacks.found, rows)]]
+    raised = [*reader.tracebacks.headless, *reader.tracebacks.found]
+    judged = [_judged(reader, one) for one in [*rows, *_findings(reader, raised, rows)]]
     return ordered(_before_the_end(reader, judged))
 
 
@@ -219,14 +219,18 @@ def _judged(reader: Reader, one: Finding) -> Finding:
 
 
 def _before_the_end(reader: Reader, rows: list[Finding]) -> list[Finding]:
-    """Return as survived what one process printed long before it was ended from outside: it still ran then."""
+    """Return as survived what one process printed long before it was ended from outside: it still ran then.
+
+    Of what a script may go on after, a few lines before are long before.
+    """
     ends = [_last_line(reader, one)[0] for one in rows if one.cause.outside and not one.survived]
     if not ends or several(reader):
         return rows
-    long_before = max(ends) - BURST
     return [
         one
-        if one.cause.outside or one.cause.slows or _last_line(reader, one)[0] > long_before
+        if one.cause.outside
+        or one.cause.slows
+        or _last_line(reader, one)[0] > max(ends) - (BURST if one.cause.fatal else 2 * JUST)
         else replace(one, survived=True)
         for one in rows
     ]

@@ -305,17 +305,16 @@ class Reader:
         for hit in hits:
             of_word[hit[0]].append(hit)
         steps = _Steps(self, block, [some for index, some in of_word.items() if self._kinds[index] == PROGRESS])
-        suspected, looked = 0, dict[int, int]()  # where the text begins in which a word was found last
+        suspected, looked = 0, dict[int, int]()  # where each word was found last
         for at, to, index in sorted(self._wanted(of_word)):
             kind, (start, end) = self._kinds[index], block.line(at, to)
             if at - start > LONGEST:  # a progress bar of hours in one line, and something behind it
                 steps.count_to(start)
                 steps.pass_over(start, end)
                 start = max(start, block.data.rfind(b"\r", start, at) + 1)
-            drawn = max(start, block.data.rfind(b"\r", start, at))
-            if looked.get(index) == drawn:  # once, however often the word stands in it
+            before, looked[index] = looked.get(index, -1), at
+            if before >= start and block.data.find(b"\r", before, at) < 0:  # once, however often the word stands in it
                 continue
-            looked[index] = drawn
             if kind == CONDITION:
                 if at - start <= LONGEST:
                     self._meets(block, at, (start, end), index, steps)

@@ -5,12 +5,12 @@ from functools import lru_cache
 from itertools import pairwise
 
 from trainwright.diagnose.reader import BURST, Reader
+from trainwright.diagnose.tracebacks import CHAINED
 
 LONG = 5 * BURST  # lines after an error line, with nothing said to fail after it, which show that the program went on
 QUIET = BURST  # the same where those lines complain of nothing at all
 FAR = 2000  # lines after a cause, with nothing said to fail in them, which show that the program went on
 NEAR = 40  # lines between the exceptions of one failure: those of other ranks, of other threads, of a chain
-CHAINED = 4  # lines from an exception to the traceback of the one that was raised while it was handled
 PRINTED = 2  # lines below a prompt which show that what was started there ran
 BEGUN = 20  # lines of a run that may not have come to its failure yet
 

@@ -49,6 +49,7 @@ MOST_MORE = 4  # lines of a message each of which ends with a colon
 MOST_RANKS = 4096
 MOST_TEXT = 1000
 MOST_ALONE = 200  # exceptions without a traceback
+CHAINED = 4  # lines from an exception to the traceback of the one that was raised while it was handled
 KEPT = 32  # the first exceptions, and as many of the last
 
 
@@ -107,6 +108,13 @@ class Tracebacks:
     @property
     def found(self) -> list[Exception_]:
         return [*self.first, *self.last]
+
+    @property
+    def headless(self) -> list[Exception_]:
+        """Return the exceptions whose traceback is not in the log, and after which another one was raised."""
+        begun = {(one.rank, one.begun - CHAINED) for one in self.found}
+        numbers = {one.number for one in self.found}
+        return [one for one in self.lone if (one.rank, one.number) in begun and one.number not in numbers]
 
     @property
     def wanted(self) -> bool:
