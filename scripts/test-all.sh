@@ -18,7 +18,7 @@ stage() { # words command…: run it, and say how long it took
   say "$words: $((SECONDS - from)) s"
 }
 
-build() { # the images, which are tested at the end: beside the checks, because each of both needs one core
+build() { # the images, which are tested at the end: the build and the checks each use one core, so they run at once
   local id rest
   while read -r id rest; do "$trainwright" build "$id" </dev/null || return; done <<<"$chosen"
 }

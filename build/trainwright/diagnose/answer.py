@@ -5,11 +5,10 @@ from dataclasses import dataclass, field, replace
 from typing import Literal
 
 from trainwright.core.progress import counted
-from trainwright.diagnose.causes import SURVIVED, Finding, ordered
+from trainwright.diagnose.causes import ANY, SURVIVED, Finding, ordered
 from trainwright.diagnose.reader import BURST, STRENGTHS, Reader
 from trainwright.diagnose.statements import STATED, statement, symptoms
 from trainwright.diagnose.survival import (
-    BEGUN,
     FAR,
     LONG,
     NEAR,
@@ -31,7 +30,13 @@ EXCEPTION = "exception"  # the row for what a script raises and no other row kno
 MOST_TOLD = 300  # characters of what a program said
 SHOWN = 4  # suspicious lines
 LAST = 3  # lines at the end of a log
-JUST = 5  # the same, for the word of what ran the program, and before that word
+WORD = 5  # the same, for the word of what ran the program; and lines before it in which a failure counts more
+BEHIND = 20  # lines below an exception at a program's top level: the rest of its message, the last words of trackers
+GONE_ON = 20  # lines after the training which show that a job was not over when it was cancelled
+CLOSE = 5  # lines from a program's own word to the crash that it explains
+SHORTLY = (
+    10  # lines before an end from outside: what a script may go on after, and stands further above, did not end it
+)
 MOST_THEN = 4  # consequences that are named
 
 
@@ -54,10 +59,10 @@ def answer(reader: Reader, hosts: int = 0, failed: bool = False) -> Answer:
     hosts = hosts or max(reader.seen.nodes, default=0)
     rows = found(reader, hosts)
     passed, broken = _last(reader, reader.settings.passed), _last(reader, reader.settings.failed)
-    if _ended_well(reader, rows):
-        passed = reader.lines
     if broken is not None and (broken < last_run(reader) or _goes_on(reader)):
         broken = None
+    if broken is None and _ended_well(reader, rows):
+        passed = reader.lines
     well = (
         passed is not None
         and not failed
@@ -66,24 +71,10 @@ def answer(reader: Reader, hosts: int = 0, failed: bool = False) -> Answer:
         and not any(_ended_by(reader, one, passed) for one in rows)
     )
     alive = [one for one in rows if not one.survived or one.cause.slows]
-    survived = [one for one in rows if one.survived]
     if well:  # a cause that only slows a job is one all the same, and so is what no program survives
         alive = [one for one in alive if one.cause.slows or one.cause.stops]
-    if not alive and (failed or broken is not None) and not well:
-        last = _lone(reader, rows)[-1:] or [one for one in [statement(reader, [], survived)] if one]
-        alive = last or rows
-    if not alive and not well:
-        alive = _lone(reader, rows)[:1]
-    elif not well and broken is not None and symptoms(alive):
-        # An exception without its traceback, before what others noticed, and the job is said to have failed after it.
-        before = min(broken, *(one.number for one in alive))
-        alive = [one for one in _lone(reader, rows) if one.number < before][-1:] + alive
-    if not well:
-        alive = sorted(alive, key=lambda one: _only_warned(reader, one, alive))
-    if not well and (stated := _stated_before(reader, alive, survived)):
-        alive = [stated, *alive]
-    if not alive and not well:
-        alive = _lone(reader, rows, again=True)[:1]
+    else:
+        alive = _reasons(reader, rows, alive, broken, failed)
     if alive:
         first = alive[0]
         then = [f"{one.cause.id} (line {one.number})" for one in alive[1:] if one.cause.id != first.cause.id]
@@ -101,17 +92,37 @@ def answer(reader: Reader, hosts: int = 0, failed: bool = False) -> Answer:
     return _unknown(reader, place, broken is not None or failed)
 
 
+def _reasons(
+    reader: Reader, rows: list[Finding], alive: list[Finding], broken: int | None, failed: bool
+) -> list[Finding]:
+    """Return what a log shows of a failure, the reason first; `alive` are the rows that the program did not survive."""
+    survived = [one for one in rows if one.survived]
+    if not alive and (failed or broken is not None):
+        last = _lone(reader, rows)[-1:] or [one for one in [statement(reader, [], survived)] if one]
+        alive = last or rows
+    if not alive:
+        alive = _lone(reader, rows)[:1]
+    elif broken is not None and symptoms(alive):
+        # An exception without its traceback, before what others noticed, and the job is said to have failed after it.
+        before = min(broken, *(one.number for one in alive))
+        alive = [one for one in _lone(reader, rows) if one.number < before][-1:] + alive
+    alive = sorted(alive, key=lambda one: _only_warned(reader, one, alive))
+    if stated := _stated_before(reader, alive, survived):
+        alive = [stated, *alive]
+    return alive or _lone(reader, rows, again=True)[:1]
+
+
 def _ended_well(reader: Reader, rows: list[Finding]) -> bool:
     """Return whether a log ends with the word of what ran the program: status 0, with no failure just before it.
 
     A pipeline ends with the status of its last part, so a traceback or fatal cause just before it counts more.
     """
     over = _last(reader, reader.settings.ended)
-    if over is None or reader.lines - over >= JUST or reader.complaint > over:
+    if over is None or reader.lines - over >= WORD or reader.complaint > over:
         return False
     fatal = (one for one in rows if one.cause.fatal and not one.survived and not one.cause.outside)
     ends = [one.number for one in reader.tracebacks.found] + [_last_line(reader, one)[0] for one in fatal]
-    return not any(over - JUST <= one < over for one in ends)
+    return not any(over - WORD <= one < over for one in ends)
 
 
 def _goes_on(reader: Reader) -> bool:
@@ -135,7 +146,7 @@ def _stated_before(reader: Reader, alive: list[Finding], survived: list[Finding]
         return statement(reader, alive, survived)
     first = alive[0]
     found = statement(reader, alive[:1], survived, STRENGTHS[:1]) if STATED in first.cause.follows else None
-    return found if found and first.number - found.number <= NEAR else None
+    return found if found and first.number - found.number <= CLOSE else None
 
 
 def _ends_in_traceback(reader: Reader, since: int) -> bool:
@@ -145,7 +156,7 @@ def _ends_in_traceback(reader: Reader, since: int) -> bool:
     below one that ends a program at its top level: the rest of its message, trackers' last words.
     """
     return any(
-        _ends(reader, since, one.number, BEGUN if one.program else 2 * LAST)
+        _ends(reader, since, one.number, BEHIND if one.program else 2 * LAST)
         and one.kind not in reader.settings.late
         and not any(re.search(text, one.text) for text in reader.settings.wrappers)
         for one in reader.tracebacks.found
@@ -160,7 +171,7 @@ def _ended_by(reader: Reader, one: Finding, since: int) -> bool:
     if not one.cause.fatal or one.survived:
         return False
     number = _last_line(reader, one)[0]
-    return number > since + BEGUN if one.cause.outside else _ends(reader, since, number)
+    return number > since + GONE_ON if one.cause.outside else _ends(reader, since, number)
 
 
 def _ends(reader: Reader, since: int, number: int, most: int = LAST) -> bool:
@@ -171,7 +182,7 @@ def _ends(reader: Reader, since: int, number: int, most: int = LAST) -> bool:
 def found(reader: Reader, hosts: int = 0) -> list[Finding]:
     """Return all causes that the log shows, what came first first."""
     rows = [one for one in reader.signatures.findings if not (one.cause.network and hosts == 1)]
-    raised = [*reader.tracebacks.headless, *reader.tracebacks.found]
+    raised = [*reader.tracebacks.begins_chain, *reader.tracebacks.found]
     judged = [_judged(reader, one) for one in [*rows, *_findings(reader, raised, rows)]]
     return ordered(_before_the_end(reader, judged))
 
@@ -198,11 +209,13 @@ def _last_line(reader: Reader, one: Finding) -> tuple[int, str]:
 def _judged(reader: Reader, one: Finding) -> Finding:
     """Return a finding as survived if its line says so itself, or much comes after it and says of no failure."""
     one = _of_last_run(reader, one)
-    later = [*one.cause.until, *reader.settings.later_success]
-    if (_last(reader, later) or 0) > _last_line(reader, one)[0]:
+    behind = _last_line(reader, one)[0]
+    if (_last(reader, one.cause.until) or 0) > behind:
         return replace(one, survived=True)
     if one.cause.stops or one.cause.slows:
         return one
+    if (_last(reader, reader.settings.later_success) or 0) > behind and not several(reader):
+        return replace(one, survived=True)
     last, text = _last_line(reader, one)
     if last - one.number > BURST and not several(reader):  # one process survived the first of them
         one = replace(one, number=last, evidence=[(last, text), *one.evidence[1:]], when=None)
@@ -210,9 +223,7 @@ def _judged(reader: Reader, one: Finding) -> Finding:
         return replace(one, survived=True)
     if said_to_fail(reader, last):
         return one
-    said = (one.evidence[0][1], text)
-    only_warns = not one.cause.outside and all(warns(reader, line) for line in said)
-    only_informs = one.cause.fatal and (only_warns or informs(reader, said[0]))
+    only_informs = one.cause.fatal and informs(reader, one.evidence[0][1])
     soft = not one.cause.fatal and not several(reader)  # a script often goes on after it
     quiet = calm_since(reader, last, NEAR if soft else QUIET) or (went_on(reader, last, LONG) and not complains(reader))
     return replace(one, survived=True) if only_informs or quiet or went_on(reader, last, FAR) else one
@@ -226,11 +237,13 @@ def _before_the_end(reader: Reader, rows: list[Finding]) -> list[Finding]:
     ends = [_last_line(reader, one)[0] for one in rows if one.cause.outside and not one.survived]
     if not ends or several(reader):
         return rows
+
+    def long_before(one: Finding) -> int:
+        return SHORTLY if not one.cause.fatal and ANY in one.cause.follows else BURST
+
     return [
         one
-        if one.cause.outside
-        or one.cause.slows
-        or _last_line(reader, one)[0] > max(ends) - (BURST if one.cause.fatal else 2 * JUST)
+        if one.cause.outside or one.cause.slows or _last_line(reader, one)[0] > max(ends) - long_before(one)
         else replace(one, survived=True)
         for one in rows
     ]
@@ -279,7 +292,11 @@ def _findings(reader: Reader, exceptions: list[Exception_], rows: list[Finding],
             continue
         survived = reader.conditions.progress - one.progress >= SURVIVED
         led = _led_to(one, exceptions)
-        if led and re.search(reader.settings.tried, one.text):
+        if (
+            led
+            and re.search(reader.settings.tried, one.text)
+            and not any(re.search(text, led.text) for text in passed_on)
+        ):
             continue  # what followed says more, and has an answer of its own
         told = _told(one) + (f", which led to {_said(led)}" if led else "")
         cause = row.model_copy(update={"what": row.what.format(told=told)})

@@ -68,6 +68,12 @@ class Causes(Model):
     """One file of the folder."""
 
     causes: list[Cause]  # all files together: the closed list of causes that a verdict may name
+    later: dict[str, Expression] = Field(default={})  # expressions that `until` of several rows names
+
+    def rows(self) -> list[Cause]:
+        """Return the causes, with what they name in `until` in its place."""
+        named = ([self.later.get(text, text) for text in cause.until] for cause in self.causes)
+        return [cause.model_copy(update={"until": until}) for cause, until in zip(self.causes, named, strict=True)]
 
 
 def load_causes(root: Path) -> list[Cause]:
@@ -75,7 +81,7 @@ def load_causes(root: Path) -> list[Cause]:
     files = sorted((root / FOLDER).glob("*.toml"))
     if not files:
         raise ConfigError("the causes are missing", where=FOLDER, fix=f"git checkout -- {FOLDER}")
-    return [cause for file in files for cause in load(file, Causes).causes]
+    return [cause for file in files for cause in load(file, Causes).rows()]
 
 
 @dataclass
@@ -94,7 +100,7 @@ class Met:
         return next(self.latest(expression))
 
     def latest(self, expression: re.Pattern[str]) -> Iterator[tuple[int, int, str]]:
-        """Yield the same of the last lines that meet the condition, backwards, and of the first one."""
+        """Yield number, progress and text of each kept line that meets the condition, the newest first."""
         for number, text, progress in reversed(self.later):
             parts = (unprefixed(part[:LOOKED_AT].decode(errors="replace"))[0] for part in text.split(b"\r"))
             if (

@@ -56,6 +56,7 @@ HEADING = re.compile(  # of an error whose words stand in the next line
     rb"|FATAL (?:IO )?ERROR: ?(?:\([^()]{1,40}\))?)\s{0,80}$"
 )
 CONDITION, FACT, TABLE, TRACEBACK, PROGRESS, SUSPECT = range(6)
+CHAIN = re.compile(rb"(?:During handling of the|The) above exception,? (?:another|was the direct cause)")
 # What a line that names an exception has.
 RAISES = (b"Error: ", b"Exception: ", b"Error(", b"Exception(", b"Error (see above")
 
@@ -98,7 +99,7 @@ class Settings(Model):
     job_begins: list[Expression]  # where a script says that a job began; the only group is the job's id
     job_ends: list[Expression]  # where a batch system says that a job ended; the only group is the job's id
     informative: list[str]  # lines that say themselves that they only inform: a reason only if the log shows a failure
-    warning: str  # what a line begins with that only warns: no reason if the program failed for another one after it
+    warning: str  # lines that only warn: no reason if the program failed for another one after it
     consequences: list[str]  # lines with such words that only say that something else failed
     statements: list[Form]  # how programs write their own errors
     statement_prefix: str  # what else stands before them
@@ -446,6 +447,8 @@ class Reader:
         if first:  # the lines of progress after it are counted, but not after each one of many: that would take time
             self._calm, self._watched = 0, number
         progress = self.conditions.progress if first or self._calm == 0 else -SURVIVED
+        if self.tracebacks.wanted and CHAIN.search(raw):
+            self.tracebacks.chained.add(number)
         if self.tracebacks.wanted and any(raised in raw for raised in RAISES):
             text, rank = unprefixed(last_drawn(raw))
             if not self._harmless.search(text) and self.tracebacks.alone(text, number, rank, self.conditions.progress):

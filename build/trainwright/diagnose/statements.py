@@ -26,7 +26,7 @@ STATED = "stated"  # the row for what a program says and no other row knows
 END = 8  # lines at the end of a log in which any complaint may be the reason
 BEFORE = 25  # the same before a line that says that the job failed
 OFTEN = 3  # so many error lines of one shape, far from each other, show that none of them ended the program
-LETTERS = re.compile(r"[A-Za-z]{2,}")
+SAID = re.compile(r"[^\W\d_]{2,}")  # a word of any language; one alone is a level, and says nothing
 WORDS = re.compile(r"(?<![\w-])(?:[A-Z]?[a-z]{2,}|[A-Z]{2,})(?![\w-])")
 MOST_TOLD = 300  # characters of a line in the answer's sentence
 MORE, MOST_MORE = 2, 150  # further lines that are quoted with it, and characters of each in the sentence
@@ -150,7 +150,7 @@ def _candidates(reader: Reader, before: int | None) -> Iterator[tuple[int, str, 
         text, rank = unprefixed(line)
         text = prefix.sub("", text.strip(), count=1)
         # Nor what only says that another failed, or a level alone.
-        if not text.startswith("##") and not silent.search(text) and len(LETTERS.findall(text)) > 1:
+        if not text.startswith("##") and not silent.search(text) and len(SAID.findall(text)) > 1:
             yield number, line, text, rank
 
 

@@ -66,36 +66,43 @@ def warns(reader: Reader, text: str) -> bool:
 
 def last_run(reader: Reader) -> int:
     """Return the line with which the last of several runs in one log begins; one that only began does not count."""
-    ends = (_another_job(reader, text)[0] for text in reader.settings.job_ends)
-    begins = (_another_job(reader, text)[1] for text in reader.settings.job_begins)
+    ends = (_after_another_job(reader, text) for text in reader.settings.job_ends)
+    begins = (_last_job(reader, text) for text in reader.settings.job_begins)
     again = (_started_again(reader, text) for text in reader.settings.prompts)
     return max(_repeated_head(reader), *ends, *begins, *again, 0)
 
 
 def _named(reader: Reader, text: str) -> list[tuple[int, str]]:
-    """Return the numbers of the last lines that meet a condition, backwards, and of the first, each with its group."""
+    """Return the numbers of the last lines that meet a condition, backwards, and of the first, each with its group.
+
+    Without a group each line has a name of its own.
+    """
     if (met := reader.conditions.at(text)) is None:
         return []
     expression = re.compile(text)
-    return [(number, one[1]) for number, _, line in met.latest(expression) if (one := expression.search(line))]
+    found = ((number, expression.search(line)) for number, _, line in met.latest(expression))
+    return [(number, one[1] if expression.groups else str(number)) for number, one in found if one]
 
 
-def _another_job(reader: Reader, text: str) -> tuple[int, int]:
-    """Return the last line that meets a condition and names another job than the last of them, and the one after it.
-
-    Both are 0 if all of them name one job.
-    """
+def _after_another_job(reader: Reader, text: str) -> int:
+    """Return the line after the last one that names another job than the last of all which ended; 0 for none."""
     named = _named(reader, text)
-    for (after, _), (number, job) in pairwise(named):
-        if job != named[0][1]:
-            return number, after
-    return 0, 0
+    return next((number + 1 for number, job in named if job != named[0][1]), 0)
+
+
+def _last_job(reader: Reader, text: str) -> int:
+    """Return the first line that names the last job, if an earlier one names another; 0 for none."""
+    named = _named(reader, text)
+    return next((after for (after, _), (_, job) in pairwise(named) if job != named[0][1]), 0)
 
 
 def _started_again(reader: Reader, text: str) -> int:
-    """Return the line in which a person started a script again, if it printed something since; 0 for none."""
+    """Return the line in which a person started the same script as in the prompt before; 0 for none.
+
+    It must have printed something since.
+    """
     named = [one for one in _named(reader, text) if reader.lines - one[0] >= PRINTED]
-    return next((number for number, script in named[:-1] if script in (other for _, other in named[1:])), 0)
+    return next((number for (number, script), (_, before) in pairwise(named) if script == before), 0)
 
 
 def _repeated_head(reader: Reader) -> int:

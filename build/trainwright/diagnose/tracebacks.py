@@ -37,6 +37,8 @@ HEADS = re.compile(  # of a message that only introduces what stands below it
     )
 )
 ROOT = re.compile(r"\s{0,8}\(\d{1,4}\) [A-Z][\w ]{2,40}: ")  # one of TensorFlow's root errors
+USER_INDENT = "    "
+USER_FRAME = re.compile(r"(?P<file>\S{1,500}\.py):(?P<line>\d{1,9}) (?P<name>\S{1,200})")  # until TensorFlow 2.6
 USER_CODE = "in user code:"  # TensorFlow's message that holds another traceback, four characters further right
 BETWEEN = re.compile(
     r"\s*$|Detected at node |<stack traces unavailable>|Node: |defined at \(most recent"
@@ -84,6 +86,7 @@ class _Open:
     ended: Exception_ | None = None  # its message goes on below
     more: int = 0  # lines of its message that were read
     graph: bool = False  # after a node of TensorFlow's graph, and where it was defined
+    outer: Exception_ | None = None  # TensorFlow's, in whose message the traceback goes on
     caret: bool = False  # after the source that Triton cannot compile
     wrapped: str = ""  # the first part of a frame that a terminal broke in two
 
@@ -95,6 +98,7 @@ class Tracebacks:
         self.first: list[Exception_] = []
         self.last: list[Exception_] = []
         self.lone: list[Exception_] = []
+        self.chained: set[int] = set()  # lines which say that one exception followed from another, two lines above
         self.begun: set[int] = set()  # first lines of the first tracebacks, also of those that are cut off
         self._open: dict[str, _Open] = {}
         self._logging: set[str] = set()  # ranks that print where a call of logging failed: frames, but no traceback
@@ -110,11 +114,10 @@ class Tracebacks:
         return [*self.first, *self.last]
 
     @property
-    def headless(self) -> list[Exception_]:
-        """Return the exceptions whose traceback is not in the log, and after which another one was raised."""
-        begun = {(one.rank, one.begun - CHAINED) for one in self.found}
+    def begins_chain(self) -> list[Exception_]:
+        """Return the exceptions whose traceback is not in the log, and which are the first of a chain."""
         numbers = {one.number for one in self.found}
-        return [one for one in self.lone if (one.rank, one.number) in begun and one.number not in numbers]
+        return [one for one in self.lone if one.number + 2 in self.chained and one.number not in numbers]
 
     @property
     def wanted(self) -> bool:
@@ -179,7 +182,7 @@ class Tracebacks:
             return
         if one.lines > MOST_LINES or one.foreign > MOST_FOREIGN:
             del self._open[rank]
-        elif frame := FRAME.match(text):
+        elif frame := FRAME.match(text) or (one.outer and USER_FRAME.match(text)):
             place = f"{frame['file']}:{frame['line']}" + (f" in {frame['name'].strip()}" if frame["name"] else "")
             if not one.last:
                 one.indent = max(0, len(text) - len(text.lstrip()) - len("  "))
@@ -198,10 +201,13 @@ class Tracebacks:
                 if len(self.harmless) < MOST_ALONE:
                     self.harmless.add(number)
                 return
+            if one.outer:  # the exception in TensorFlow's user code says more
+                found = self._replace(one, raised, text, number)
+            else:
+                found = self._add(raised, one, text, number, rank, progress)
             if raised["message"] == USER_CODE:
-                one.indent, one.source = one.indent + len("    "), ""
+                one.outer, one.indent, one.source = found, one.indent + len(USER_INDENT), ""
                 return
-            found = self._add(raised, one, text, number, rank, progress)
             if HEADS.search(found.text):
                 one.ended = found
             else:
@@ -210,6 +216,17 @@ class Tracebacks:
             one.source = text
         else:
             one.foreign += 1
+
+    def _replace(self, one: _Open, raised: re.Match[str], text: str, number: int) -> Exception_:
+        """Put the exception in the message of another one in its place."""
+        found, one.outer = one.outer, None
+        assert found
+        found.kind, found.message = (
+            raised["type"].rpartition(".")[2],
+            masked((raised["message"] or "").strip()[:MOST_TEXT]),
+        )
+        found.number, found.text, found.where = number, masked(text[:MOST_TEXT]), masked(one.own or one.last)
+        return found
 
     def _add(self, raised: re.Match[str], one: _Open, text: str, number: int, rank: str, progress: int) -> Exception_:
         kind = raised["type"].rpartition(".")[2]

@@ -112,7 +112,9 @@ def _of_tables(file: str, known: Known, found: Answer) -> dict[str, str]:
     said = {"cause": verdict.cause or "unknown", "what": verdict.why, "evidence": failed, "then": ""}
     if verdict.cause and verdict.cause != "exit-code":
         return {**said, "fix": verdict.fix}
-    stated = found.finding and found.finding.cause.id == STATED and verdict.verdict == "pass"  # and was survived
+    stated = (
+        found.finding and found.finding.cause.id == STATED and verdict.verdict == "pass"
+    )  # which shows that it was survived
     if found.state == "cause" and found.finding and not stated:
         return {
             "cause": found.finding.cause.id,

@@ -80,7 +80,7 @@ def _then(job: Job, verdict: Verdict) -> list[str]:
     alike = [rank.number for rank in rest if rank.first and rank.first.cause == verdict.cause]
     followed = [rank.number for rank in rest if rank.state == FOLLOWED and rank.number not in alike]
     if alike and verdict.ranks:
-        told.append(f"{named(alike)} failed alike")
+        told.append(f"{named(alike)} failed for the same reason")
     if followed and verdict.ranks:
         told.append(f"{named(followed)} only followed")
     if quiet := [rank.number for rank in rest if rank.state == SILENT]:

@@ -167,7 +167,7 @@ def _events(stream: Stream, consequences: set[str]) -> list[Event]:
     rows = found(stream.reader)
     own = [row for row in rows if row.cause.id not in consequences and not (row.survived and not row.cause.slows)]
     if own and STATED in own[0].cause.follows and one.finding.cause.id == STATED:
-        own = [one.finding]
+        own = [one.finding]  # what the rank said shortly before, which no row knows
     others = [row for row in rows if row.cause.id in consequences]
     return [_event(stream, row, one.place) for row in (*own[:1], *others[:1])]
 

@@ -71,7 +71,7 @@ def test_ranks_that_failed_alike_did_not_only_follow(tmp_path: Path) -> None:
     texts[2] = texts[3] = f"step 1\n{RAISED}\n"
     row = of_files(tmp_path, texts)
     assert row["job"]["failed_first"] == [2]
-    assert row["then"] == "rank 3 failed alike\nranks 0, 1 only followed"
+    assert row["then"] == "rank 3 failed for the same reason\nranks 0, 1 only followed"
 
 
 def test_what_a_rank_said_shortly_before_it_crashed_is_its_reason(tmp_path: Path) -> None:
