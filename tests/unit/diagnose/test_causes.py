@@ -519,3 +519,21 @@ def test_a_complaint_beside_a_table_that_passes_was_survived(tmp_path: Path) -> 
     table = (ROOT / "tests/unit/nccl-tests/05_ok_p5_1node_8gpu_nvlink.txt").read_text()
     assert told(tmp_path, "n-1:7:7 [0] NCCL WARN the desk is lost\n" + table)["cause"] == "none"
     assert told(tmp_path, "n-1:7:7 [0] NCCL WARN the desk is lost\n")["cause"] == "stated"
+
+
+@pytest.mark.parametrize(
+    ("text", "cause"),
+    [
+        (CALM + "+ exit 0\n" + CALM * 4, "none"),
+        (CALM + "+ exit 0\n" + CALM * 5, "unknown"),
+        ("srun: error: n-1: task 0: Exited with exit code 1\n" + CALM + "+ exit 0\n", "unknown"),
+    ],
+    ids=["among the last lines", "further above", "after a line which says that the job failed"],
+)
+def test_the_word_of_what_ran_the_program_counts_at_the_end_alone(tmp_path: Path, text: str, cause: str) -> None:
+    assert told(tmp_path, text)["cause"] == cause
+
+
+@pytest.mark.parametrize(("lines", "cause"), [(4, "stated"), (5, "crash")])
+def test_an_error_explains_a_crash_close_behind_it(tmp_path: Path, lines: int, cause: str) -> None:
+    assert told(tmp_path, "ERROR: the desk is lost\n" + CALM * lines + "Segmentation fault\n")["cause"] == cause
