@@ -23,7 +23,10 @@ def watch(
     stop_on_silence: Annotated[bool, typer.Option("--stop-on-silence", help="End when no new line comes.")] = False,
     as_json: Json = False,
 ) -> None:
-    """Watch a growing log for known causes and silence. Suits Slurm and `kubectl logs -f`; exits 9 if a job fails."""
+    """Watch a growing log for known causes and silence. Suits Slurm and `kubectl logs -f`.
+
+    Exits 9 at a cause that no program survives.
+    """
     import time
 
     from trainwright.core import console
@@ -55,7 +58,8 @@ def watch(
         found = cause.model_dump(include={"id", "what", "fix", "fatal", "stops"}) if cause else None
         console.data({"log": log, "lines": one.lines, "silent": one.silent, "cause": found, "evidence": evidence})
     elif not cause:
-        typer.echo(f"{log}: no known cause in {counted(one.lines, 'line')}", err=True)
+        seen = f"no known cause in {counted(one.lines, 'line')}" if one.lines else "the log is empty"
+        typer.echo(f"{log}: {seen}", err=True)
     if end := one.stops(final=True):
         cause, evidence = end
         raise JobError(f"a job fails: {cause.what}", where=log, why=f"{cause.id}: {evidence}", fix=cause.fix)

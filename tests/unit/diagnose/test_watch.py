@@ -247,6 +247,8 @@ def test_a_log_without_a_known_cause_is_no_failure(tmp_path: Path) -> None:
     path.write_text("step 1\nstep 2\n")
     out, err = run(str(path)).communicate()
     assert (out, err.decode()) == (b"", f"{path}: no known cause in 2 lines\n")
+    path.write_text("")
+    assert run(str(path)).communicate()[1].decode() == f"{path}: the log is empty\n"
 
 
 def test_a_cause_that_a_program_may_have_survived_is_no_failure(tmp_path: Path) -> None:

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from trainwright.core.errors import ConfigError
+from trainwright.core.progress import counted
 from trainwright.diagnose import log_lines
 from trainwright.diagnose.job import ras, recorder
 from trainwright.diagnose.job.ras import Ras
@@ -66,7 +67,7 @@ def left(paths: Iterable[str]) -> Left:
         file, _, why = found.notes[0].partition(": ")
         raise ConfigError("this file is not read", where=file, why=why.removeprefix("not read: "), fix=f"file {file}")
     if found.folder and not (found.logs or found.dumps or found.ras):
-        why = f"it has {found.files} files, none of them text" if found.files else "it is empty"
+        why = f"it has {counted(found.files, 'file')}, none of text" if found.files else "it is empty"
         raise ConfigError("no log in this folder", where=found.folder, why=why, fix="name the folder of the job's logs")
     return found
 

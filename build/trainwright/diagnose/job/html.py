@@ -121,7 +121,10 @@ def _row(rank: dict[str, Any], number: int, span: Any, start: float, shift: floa
         return row
     row.bar = x(span[0]), x(span[1])
     waited = rank["waited"] and rank["collectives"]
-    row.end = x(rank["time"] - shift) if rank["time"] and not waited else x(span[1])
+    if rank["time"] and not waited:
+        row.end = x(rank["time"] - shift)
+    elif rank["collectives"] or not rank["evidence"]:  # else its log does not say when it failed
+        row.end = x(span[1])
     for seq, op, time, completed in rank["collectives"]:
         if time >= start:
             state = "done" if completed else "open"

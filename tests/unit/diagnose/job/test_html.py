@@ -56,6 +56,14 @@ def test_a_rank_without_any_time_is_drawn_as_silent() -> None:
     assert found["rows"][1].end == found["failed"]
 
 
+def test_a_rank_whose_log_does_not_say_when_it_failed_has_no_mark() -> None:
+    one = rank(0, evidence="line 7: it timed out", calls=0) | {"time": None, "first_time": 100.0, "last_time": None}
+    found = picture(row([one, rank(1, "late", 2)], [1])["job"])
+    assert found
+    assert found["rows"][0].bar
+    assert found["rows"][0].end is None
+
+
 def test_a_large_job_shows_those_that_failed() -> None:
     ranks = [rank(number) for number in range(1000)]
     ranks[777] = rank(777, "silent", 2)
