@@ -34,9 +34,7 @@ WORD = 5  # the same, for the word of what ran the program; and lines before it 
 BEHIND = 20  # lines below an exception at a program's top level: the rest of its message, the last words of trackers
 GONE_ON = 20  # lines after the training which show that a job was not over when it was cancelled
 CLOSE = 5  # lines from a program's own word to the crash that it explains
-SHORTLY = (
-    10  # lines before an end from outside: what a script may go on after, and stands further above, did not end it
-)
+SHORTLY = 10  # lines before an end from outside: a shell's error further above did not end the script
 MOST_THEN = 4  # consequences that are named
 
 

@@ -56,6 +56,7 @@ HEADING = re.compile(  # of an error whose words stand in the next line
     rb"|FATAL (?:IO )?ERROR: ?(?:\([^()]{1,40}\))?)\s{0,80}$"
 )
 CONDITION, FACT, TABLE, TRACEBACK, PROGRESS, SUSPECT = range(6)
+MOST_CHAINS = 200  # sentences of such chains that are kept
 CHAIN = re.compile(rb"(?:During handling of the|The) above exception,? (?:another|was the direct cause)")
 # What a line that names an exception has.
 RAISES = (b"Error: ", b"Exception: ", b"Error(", b"Exception(", b"Error (see above")
@@ -447,7 +448,7 @@ class Reader:
         if first:  # the lines of progress after it are counted, but not after each one of many: that would take time
             self._calm, self._watched = 0, number
         progress = self.conditions.progress if first or self._calm == 0 else -SURVIVED
-        if self.tracebacks.wanted and CHAIN.search(raw):
+        if len(self.tracebacks.chained) < MOST_CHAINS and CHAIN.search(raw):
             self.tracebacks.chained.add(number)
         if self.tracebacks.wanted and any(raised in raw for raised in RAISES):
             text, rank = unprefixed(last_drawn(raw))

@@ -112,12 +112,12 @@ def _of_tables(file: str, known: Known, found: Answer) -> dict[str, str]:
     said = {"cause": verdict.cause or "unknown", "what": verdict.why, "evidence": failed, "then": ""}
     if verdict.cause and verdict.cause != "exit-code":
         return {**said, "fix": verdict.fix}
-    stated = (
-        found.finding and found.finding.cause.id == STATED and verdict.verdict == "pass"
-    )  # which shows that it was survived
-    if found.state == "cause" and found.finding and not stated:
+    named = found.finding
+    if named and named.cause.id == STATED and verdict.verdict == "pass":  # the table shows that it was survived
+        named = None
+    if found.state == "cause" and named:
         return {
-            "cause": found.finding.cause.id,
+            "cause": named.cause.id,
             "what": found.what,
             "evidence": found.evidence,
             "then": "",

@@ -11,7 +11,7 @@ from trainwright.diagnose.job import pace, said
 from trainwright.diagnose.job.collect import Left, streams
 from trainwright.diagnose.job.ranks import Job, Rank, known
 from trainwright.diagnose.job.streams import Key
-from trainwright.diagnose.job.verdict import FOLLOWED, SILENT, Verdict, judged, named
+from trainwright.diagnose.job.verdict import FOLLOWED, SILENT, Verdict, judged, named, same
 from trainwright.diagnose.reader import Reader
 
 MOST_STRANGERS = 4  # logs of unknown ranks that are named
@@ -77,8 +77,13 @@ def _then(job: Job, verdict: Verdict) -> list[str]:
     if verdict.cause in ("none", "unknown"):
         return job.notes
     told = list[str]()
-    alike = [rank.number for rank in rest if rank.first and rank.first.cause == verdict.cause]
-    followed = [rank.number for rank in rest if rank.state == FOLLOWED and rank.number not in alike]
+    causes = [job.ranks[number].first for number in verdict.ranks if number in job.ranks]
+    own = [rank for rank in rest if rank.first and rank.first.cause == verdict.cause]
+    alike = [rank.number for rank in own if rank.first and any(one and same(one, rank.first) for one in causes)]
+    apart = [rank.number for rank in own if rank.number not in alike]
+    followed = [rank.number for rank in rest if rank.state == FOLLOWED and rank not in own]
+    if apart and verdict.ranks:
+        told.append(f"{named(apart)} failed, too, with another error of this kind")
     if alike and verdict.ranks:
         told.append(f"{named(alike)} failed for the same reason")
     if followed and verdict.ranks:

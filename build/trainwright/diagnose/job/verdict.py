@@ -155,7 +155,7 @@ def own_cause(job: Job) -> Verdict | None:
     if not failed:
         return None
     event, _ = min(failed, key=_order(job, [event for event, _ in failed]))
-    ranks = sorted(number for other, number in failed if other.cause == event.cause and _same(other, event))
+    ranks = sorted(number for other, number in failed if other.cause == event.cause and same(other, event))
     first = next(number for other, number in failed if other is event)
     # The same failure on most ranks is one of the job, and the first of them is as good as any.
     ranks = [first] if len(ranks) < len(job.ranks) else ranks
@@ -171,7 +171,8 @@ def _of_event(job: Job, event: Event, ranks: list[int]) -> Verdict:
     return Verdict(event.cause, where + event.what, event.fix, [at(event)], ranks, host)
 
 
-def _same(one: Event, other: Event) -> bool:
+def same(one: Event, other: Event) -> bool:
+    """Return whether two ranks failed at one place with one kind of error."""
     return one.where == other.where and one.evidence.partition(":")[0] == other.evidence.partition(":")[0]
 
 

@@ -72,6 +72,11 @@ def test_ranks_that_failed_alike_did_not_only_follow(tmp_path: Path) -> None:
     row = of_files(tmp_path, texts)
     assert row["job"]["failed_first"] == [2]
     assert row["then"] == "rank 3 failed for the same reason\nranks 0, 1 only followed"
+    texts[3] = texts[3].replace("ValueError", "KeyError")
+    assert (
+        of_files(tmp_path, texts)["then"]
+        == "rank 3 failed, too, with another error of this kind\nranks 0, 1 only followed"
+    )
 
 
 def test_what_a_rank_said_shortly_before_it_crashed_is_its_reason(tmp_path: Path) -> None:
