@@ -14,6 +14,7 @@ from pathlib import Path
 import at_once
 import pytest
 import tomlkit
+from docker import APIClient
 from tiny import ID, IMAGE, add, built_in_this_run, store_of_this_run, trainwright
 
 from trainwright.core.errors import EnvironmentProblem
@@ -193,6 +194,16 @@ def test_two_builds_at_once(tree: Path) -> None:
     assert "another trainwright process is working in" not in said["build"]
     assert "building in" not in said["reuse"]
     assert image(tree)["proof"]["probe"]["state"] == "passed"  # type: ignore[index]
+
+
+def test_an_image_that_is_removed_between_two_questions_stops_nothing(
+    built: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Another process may remove an image after the engine listed it."""
+    ask, gone = APIClient.images, {"Id": f"sha256:{'0' * 64}"}
+    monkeypatch.setattr(APIClient, "images", lambda self, **asked: [gone, *ask(self, **asked), gone])
+    name = f"trainwright/tiny:{ID}-{str(image(built)['key'])[:12]}"
+    assert engine.layers(name) in list(engine.layers_of_each("trainwright/*"))
 
 
 def test_ctrl_c_in_the_middle_of_a_build(tree: Path) -> None:

@@ -152,6 +152,15 @@ def layers(name: str) -> list[str]:
     return [str(digest) for digest in client().images.get(name).attrs["RootFS"].get("Layers") or []]
 
 
+def layers_of_each(pattern: str) -> Iterator[list[str]]:
+    """Yield the digests of the unpacked layers, lowest first, of each image whose name fits a pattern."""
+    import docker
+
+    for row in client().api.images(filters={"reference": pattern}):
+        with suppress(docker.errors.ImageNotFound):  # another process has removed it since the list was made
+            yield layers(row["Id"])
+
+
 def config(name: str) -> dict[str, Any]:
     """Return an image's configuration for containers: Env, Entrypoint, User and more."""
     return dict(client().images.get(name).attrs["Config"] or {})
