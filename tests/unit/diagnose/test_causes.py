@@ -1,4 +1,4 @@
-"""Test the answer for each log: lines as others write them (*lines.toml), texts of ours (logs/), a GPU's (h200/)."""
+"""Test the answer for each log: lines as others write them (lines/), texts of ours (logs/), a GPU's (h200/)."""
 
 import json
 import tomllib
@@ -18,16 +18,15 @@ from trainwright.diagnose.reader import load_settings
 register(["diagnose"])
 ROOT = Path(__file__).parents[3]
 FOLDER = Path(__file__).parent / "logs"
-LOGS, GPU_LOGS, FAMILIES, STATEMENTS = (
-    tomllib.loads((FOLDER.parent / f"{name}.toml").read_text())["logs"]
-    for name in ("lines", "gpu_lines", "family_lines", "statement_lines")
-)
+LOGS = [
+    row for path in sorted((FOLDER.parent / "lines").glob("*.toml")) for row in tomllib.loads(path.read_text())["logs"]
+]
 
 
 def test_a_public_log_names_its_cause_and_the_fix(tmp_path: Path) -> None:
     """All logs in one test, because each test of its own costs more than to read a log."""
     path, wrong = tmp_path / "log", []
-    for log in [*LOGS, *GPU_LOGS, *FAMILIES, *STATEMENTS]:
+    for log in LOGS:
         path.write_text(log["text"].strip() + "\n")
         (found,) = diagnosed(path)
         said = found["cause"] == log["cause"] and all(log.get(key, "") in found[key] for key in ("fix", "what"))
@@ -36,7 +35,7 @@ def test_a_public_log_names_its_cause_and_the_fix(tmp_path: Path) -> None:
 
 
 def test_a_run_that_passes_has_no_line_of_any_of_these() -> None:
-    table, named = causes.load_causes(ROOT), {row["cause"] for row in [*LOGS, *FAMILIES]}
+    table, named = causes.load_causes(ROOT), {row["cause"] for row in LOGS}
     passed = sorted((ROOT / "tests/unit/nccl-tests").glob("*_ok_*.txt"))
     assert passed
     for path in passed:
@@ -76,7 +75,7 @@ def test_every_log_of_the_gpu_has_an_answer() -> None:
 
 def test_every_cause_has_a_log_and_many_logs_have_none() -> None:
     assert {row["file"] for row in FILES} == {path.name for path in FOLDER.glob("*.log")}
-    shown = {row["cause"] for row in [*FILES, *LOGS, *FAMILIES, *STATEMENTS]}
+    shown = {row["cause"] for row in [*FILES, *LOGS]}
     known = {row.id for row in load_causes(ROOT) if row.lines}
     assert known - shown == set()
     assert shown - known - {"exception", "stated"} == set(WELL)

@@ -18,7 +18,7 @@ from trainwright.diagnose.reader import Reader
 
 ROOT = Path(__file__).parents[3]
 CAUSES, SETTINGS = load_causes(ROOT), reader.load_settings(ROOT)
-LINES = [tomllib.loads((Path(__file__).parent / name).read_text()) for name in ("lines.toml", "statement_lines.toml")]
+LINES = [tomllib.loads(path.read_text()) for path in sorted((Path(__file__).parent / "lines").glob("*.toml"))]
 TEXTS = [row["text"] for data in LINES for row in data["logs"]]
 TEXTS += [path.read_text() for path in sorted((Path(__file__).parent / "logs").rglob("*.log"))]
 READER = Reader(CAUSES, SETTINGS)  # compiled once, as a job's diagnosis does for its many logs
