@@ -79,7 +79,7 @@ def answer(reader: Reader, hosts: int = 0, failed: bool = False) -> Answer:
         return Answer(
             "cause",
             first,
-            first.cause.what,
+            sentence(reader, first),
             first.told,
             first.cause.fixes.get(place, first.cause.fix),
             place,
@@ -88,6 +88,19 @@ def answer(reader: Reader, hosts: int = 0, failed: bool = False) -> Answer:
     if well:
         return Answer("none", place=place)
     return _unknown(reader, place, broken is not None or failed)
+
+
+def raised(reader: Reader, one: Finding) -> Exception_ | None:
+    """Return the exception in whose traceback a row's line stands."""
+    return next((found for found in reader.tracebacks.found if found.begun <= one.number <= found.number), None)
+
+
+def sentence(reader: Reader, one: Finding) -> str:
+    """Return what a finding means and, for a row that knows an exception, where the script raised it."""
+    within = raised(reader, one)
+    if one.cause.id == EXCEPTION or not within or not within.where:  # the sentence of an exception says where
+        return one.cause.what
+    return f"{one.cause.what}; raised at {within.where}" + (f", on rank {within.rank}" if within.rank else "")
 
 
 def _reasons(

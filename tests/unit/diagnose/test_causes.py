@@ -119,6 +119,20 @@ def test_a_line_that_no_row_knows_comes_with_the_step_of_its_place(tmp_path: Pat
     assert step in found["fix"]
 
 
+def test_where_the_script_ran_out_of_memory_is_said(tmp_path: Path) -> None:
+    raised = [
+        "Traceback (most recent call last):",
+        '  File "/job/train.py", line 42, in main',
+        "    loss = model(x)",
+        '  File "/usr/lib/python3.11/site-packages/torch/nn/modules/module.py", line 1511, in _call_impl',
+        "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB.",
+    ]
+    found = told(tmp_path, "".join(f"[rank3]: {line}\n" for line in raised))
+    assert found["cause"] == "out-of-memory"
+    assert found["what"].endswith("; raised at /job/train.py:42 in main, on rank 3")
+    assert ";" not in told(tmp_path, f"{raised[-1]}\n")["what"]
+
+
 def test_what_followed_is_said(tmp_path: Path) -> None:
     (found,) = diagnosed(FOLDER / "exception.log")
     assert found["then"] == "timeout (line 5)"

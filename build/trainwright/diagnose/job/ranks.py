@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from itertools import pairwise
 
 from trainwright.core.errors import masked
-from trainwright.diagnose.answer import answer, found
+from trainwright.diagnose.answer import answer, found, raised, sentence
 from trainwright.diagnose.causes import Cause, Finding
 from trainwright.diagnose.job.ras import Ras
 from trainwright.diagnose.job.recorder import Dump
@@ -174,12 +174,11 @@ def _events(stream: Stream, consequences: set[str]) -> list[Event]:
 
 def _event(stream: Stream, row: Finding, place: str) -> Event:
     text = row.evidence[0][1]
-    near = [one for one in stream.reader.tracebacks.found if one.begun <= row.number <= one.number]
-    where = near[0].where if near else ""
+    within = raised(stream.reader, row)
     when = row.when or stream.when(row.number)
     fix = row.cause.fixes.get(place, row.cause.fix)
-    line = row.number
-    return Event(row.cause.id, row.cause.what, fix, masked(text), stream.file, line, when, where)
+    what, where = sentence(stream.reader, row), within.where if within else ""
+    return Event(row.cause.id, what, fix, masked(text), stream.file, row.number, when, where)
 
 
 def _said(job: Job, stream: Stream, worlds: Counter[int]) -> None:
