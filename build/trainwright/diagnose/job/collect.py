@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -19,21 +20,9 @@ from trainwright.diagnose.reader import Reader, blocks
 
 MOST_FILES = 20_000
 HEAD = 1 << 16
-NOT_LOGS = (
-    ".py",
-    ".toml",
-    ".yaml",
-    ".yml",
-    ".html",
-    ".png",
-    ".pt",
-    ".pth",
-    ".bin",
-    ".safetensors",
-    ".npy",
-    ".parquet",
-    ".csv",
-    ".sh",
+NOT_LOGS = re.compile(
+    r"\.(?:py|ipynb|md|rst|toml|ya?ml|ini|cfg|lock|html|sh|sbatch|slurm|cc?|cpp|h|cu"
+    r"|png|pdf|svg|pth?|bin|safetensors|npy|parquet|[ct]sv)$"
 )
 
 
@@ -67,7 +56,7 @@ def left(paths: Iterable[str]) -> Left:
         file, _, why = found.notes[0].partition(": ")
         raise ConfigError("this file is not read", where=file, why=why.removeprefix("not read: "), fix=f"file {file}")
     if found.folder and not (found.logs or found.dumps or found.ras):
-        why = f"it has {counted(found.files, 'file')}, none of text" if found.files else "it is empty"
+        why = f"it has {counted(found.files, 'file')}, none of them a log" if found.files else "it is empty"
         raise ConfigError("no log in this folder", where=found.folder, why=why, fix="name the folder of the job's logs")
     return found
 
@@ -88,7 +77,7 @@ def _sort(file: str, found: Left, inside: bool) -> None:
     if file == log_lines.STANDARD_INPUT:
         found.logs.append(file)
         return
-    if inside and (file.endswith(NOT_LOGS) or not Path(file).is_file()):
+    if inside and (NOT_LOGS.search(file) or not Path(file).is_file()):
         return
     with log_lines.opened(file) as stream:
         head = stream.read(HEAD)

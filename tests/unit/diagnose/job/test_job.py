@@ -579,10 +579,10 @@ def test_lines_of_json_with_the_keys_of_a_dump_are_a_log(tmp_path: Path) -> None
     assert answer(tmp_path / "a.log")["cause"] == "none"
 
 
-@pytest.mark.parametrize("content", [None, b"\0\1\2"])
-def test_a_folder_without_logs(tmp_path: Path, content: bytes | None) -> None:
-    if content:
-        (tmp_path / "core").write_bytes(content)
+@pytest.mark.parametrize("files", [{}, {"core": b"\0\1\2"}, {"README.md": b"error: no", "job.sh": b"exit 1"}])
+def test_a_folder_without_logs(tmp_path: Path, files: dict[str, bytes]) -> None:
+    for name, content in files.items():
+        (tmp_path / name).write_bytes(content)
     with pytest.raises(ConfigError, match="no log in this folder"):
         diagnosed(tmp_path)
 
