@@ -9,10 +9,11 @@ from trainwright.diagnose.causes import ANY, SURVIVED, Finding, ordered
 from trainwright.diagnose.reader import BURST, STRENGTHS, Reader
 from trainwright.diagnose.statements import STATED, statement, symptoms
 from trainwright.diagnose.survival import (
+    CALM_FATAL,
+    CALM_SOFT,
     FAR,
     LONG,
     NEAR,
-    QUIET,
     calm_since,
     complains,
     informs,
@@ -235,8 +236,8 @@ def _judged(reader: Reader, one: Finding) -> Finding:
     if said_to_fail(reader, last):
         return one
     only_informs = one.cause.fatal and informs(reader, one.evidence[0][1])
-    soft = not one.cause.fatal and not several(reader)  # a script often goes on after it
-    quiet = calm_since(reader, last, NEAR if soft else QUIET) or (went_on(reader, last, LONG) and not complains(reader))
+    calm = CALM_FATAL if one.cause.fatal or one.cause.id == EXCEPTION else CALM_SOFT
+    quiet = calm_since(reader, last, calm) or (went_on(reader, last, LONG) and not complains(reader))
     return replace(one, survived=True) if only_informs or quiet or went_on(reader, last, FAR) else one
 
 

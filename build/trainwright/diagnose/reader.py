@@ -172,10 +172,16 @@ class _Steps:
                 reader.step(1 + block.data.count(b"\r", start, end - 1))
         self._next = max(self._next, position)
 
-    def pass_over(self, start: int, end: int) -> None:
-        """Leave out what a progress bar drew in the line of an error: it shows no survival."""
-        if self._block.data.find(b"\r", start, end) >= 0:
-            self._next = max(self._next, end + 1)
+    def count_within(self, start: int, at: int, end: int) -> None:
+        """Count what a progress bar drew in a line before an error in it; what it drew behind it shows no survival."""
+        self.count_to(start)
+        reader, data = self._reader, self._block.data
+        if self._next > start or data.find(b"\r", start, end) < 0:
+            return
+        drawn = data.rfind(b"\r", start, at)
+        if not reader.calm and drawn > start and reader.is_progress(data, start, drawn):
+            reader.step(data.count(b"\r", start, drawn))
+        self._next = end + 1
 
     def _following(self) -> Hit | None:
         """Return the first word of progress in the lines that were not looked at."""
@@ -311,8 +317,7 @@ class Reader:
         for at, to, index in sorted(self._wanted(of_word)):
             kind, (start, end) = self._kinds[index], block.line(at, to)
             if at - start > LONGEST:  # a progress bar of hours in one line, and something behind it
-                steps.count_to(start)
-                steps.pass_over(start, end)
+                steps.count_within(start, at, end)
                 start = max(start, block.data.rfind(b"\r", start, at) + 1)
             before, looked[index] = looked.get(index, -1), at
             if before >= start and block.data.find(b"\r", before, at) < 0:  # once, however often the word stands in it
@@ -321,11 +326,10 @@ class Reader:
                 if at - start <= LONGEST:
                     self._meets(block, at, (start, end), index, steps)
                 continue
-            steps.count_to(start)
             if kind == SUSPECT:
                 if start != suspected - 1:
                     suspected = start + 1
-                    steps.pass_over(start, end)
+                    steps.count_within(start, at, end)
                     raw = block.data[start : min(end, start + LONGEST)]
                     self._suspect(raw, block.number(start))
                     if HEADING.search(raw[-HEADING_END:]):
@@ -335,6 +339,7 @@ class Reader:
                 continue
             elif kind == TRACEBACK:
                 if start >= read_to:
+                    steps.count_within(start, at, end)
                     self._begin(_text(block.data[start:end], at - start), block.number(start))
                     self._calm, read_to = 0, self._sequel(following(min(end + 1, len(block.data))))
             else:
@@ -377,14 +382,13 @@ class Reader:
         again = [one for one in which if one in conditions.met and one in self._again]
         if not new and not again:
             return
-        steps.count_to(start)
+        steps.count_within(start, at, end)
         number = block.number(start)
         for one in again:
             self._calm = 0
             conditions.met[one].later.append((number, line, conditions.progress))
         if new:
             self._condition(_text(line, at - start), number, new)
-        steps.pass_over(start, end)
 
     def _sequel(self, lines: Iterator[tuple[int, int, bytes]]) -> int:
         """Feed lines to the open tracebacks until none is open; return where the lines after them begin."""

@@ -12,6 +12,8 @@ from trainwright.diagnose.causes import ANY, MOST_TEXT, SURVIVED, Cause, Finding
 from trainwright.diagnose.log_lines import last_drawn, moment, unprefixed
 from trainwright.diagnose.reader import BURST, STRENGTHS, Reader, Settings, Strength, shape
 from trainwright.diagnose.survival import (
+    CALM,
+    CALM_SOFT,
     LONG,
     calm_since,
     failed_lines,
@@ -98,7 +100,8 @@ def _outlived(reader: Reader, number: int, strength: Strength) -> bool:
         return not failed and reader.lines - number > END
     if went_on(reader, number, BURST if strength == "weak" else LONG):
         return True
-    return calm_since(reader, number) and not said_to_fail(reader, number)
+    calm = calm_since(reader, number, CALM_SOFT if strength == "weak" else CALM)
+    return calm and not said_to_fail(reader, number)
 
 
 def _first_of_the_end(reader: Reader, found: list[Finding]) -> Finding | None:

@@ -8,8 +8,12 @@ from trainwright.diagnose.reader import BURST, Reader
 from trainwright.diagnose.tracebacks import CHAINED
 
 LONG = 5 * BURST  # lines after an error line, with nothing said to fail after it, which show that the program went on
-QUIET = BURST  # the same where those lines complain of nothing at all
+QUIET = BURST  # the same of several processes, where those lines complain of nothing at all
 FAR = 2000  # lines after a cause, with nothing said to fail in them, which show that the program went on
+# Lines at the end of one process's log, without a complaint, which show that it survived an error before them.
+CALM_FATAL = 100  # after what seldom leaves a program alive: exit handlers and trackers write after it
+CALM = 40  # after an error line that no row knows
+CALM_SOFT = 20  # after what a script often survives
 NEAR = 40  # lines between the exceptions of one failure: those of other ranks, of other threads, of a chain
 PRINTED = 2  # lines below a prompt which show that what was started there ran
 BEGUN = 20  # lines of a run that may not have come to its failure yet
@@ -39,9 +43,15 @@ def went_on(reader: Reader, number: int, most: int) -> bool:
     return reader.lines - number > most and not said_to_fail(reader, number)
 
 
-def calm_since(reader: Reader, number: int, most: int = QUIET) -> bool:
-    """Return whether more than so many lines follow one, and none of them may be a reason, but for those next to it."""
-    return reader.lines - number > most and reader.complaint <= number + NEAR
+def calm_since(reader: Reader, number: int, most: int) -> bool:
+    """Return whether more than so many lines follow one, and none of them may be a reason.
+
+    One process may have complained of more before them. Of several, one goes on after another has failed: there QUIET
+    lines count, and a complaint next to the line alone.
+    """
+    if several(reader):
+        return reader.lines - number > QUIET and reader.complaint <= number + NEAR
+    return reader.lines - max(number, reader.complaint) > most
 
 
 def complains(reader: Reader) -> bool:

@@ -196,22 +196,27 @@ NOTED = "the reader has an unexpected exception to report\n"
 @pytest.mark.parametrize(
     ("text", "cause"),
     [
-        (COMPLAINT + CALM * 150, "stated"),
-        (COMPLAINT + CALM * 300, "unknown"),
+        (COMPLAINT + CALM * 30, "stated"),
+        (COMPLAINT + CALM * 60, "unknown"),
+        ("WORLD_SIZE=4\n" + COMPLAINT + CALM * 150, "stated"),
+        ("WORLD_SIZE=4\n" + COMPLAINT + CALM * 300, "unknown"),
+        (COMPLAINT + CALM * 60 + NOTED, "stated"),
+        (COMPLAINT + CALM * 60 + FAILED, "stated"),
         (COMPLAINT + CALM * 150 + NOTED + CALM * 700 + NOTED, "stated"),
         (COMPLAINT + CALM * 150 + NOTED + CALM * 900 + NOTED, "unknown"),
         (FAILED + CALM * 300 + COMPLAINT + CALM * 300, "unknown"),
         (COMPLAINT + CALM * 300 + "ERROR: the desk is lost\n", "stated"),
         (COMPLAINT + CALM * 1100 + FAILED, "stated"),
-        ((COMPLAINT + CALM * 150) * 2, "stated"),
-        ((COMPLAINT + CALM * 150) * 3, "unknown"),
-        ((COMPLAINT + CALM * 150) * 3 + FAILED, "stated"),
-        ("".join(f"[{n}/9] [ERROR] {n}x-y_{n}Q - is private\n" + CALM * 150 for n in range(3)), "unknown"),
-        ("".join(f"Failed to read: {word} of the desk\n" + CALM * 150 for word in ("page", "book", "pen")), "unknown"),
-        ("".join(f"ERROR trainer: {word} is lost\n" + CALM * 150 for word in ("page", "book", "pen")), "stated"),
-        ("".join(f"[ERROR] {word} is lost\n" + CALM * 150 for word in ("page", "book", "pen")), "stated"),
+        ((COMPLAINT + CALM * 30) * 3, "stated"),
+        ((COMPLAINT + CALM * 150) * 2 + COMPLAINT, "unknown"),
+        ((COMPLAINT + CALM * 150) * 2 + COMPLAINT + FAILED, "stated"),
+        ("".join(CALM * 150 + f"[{n}/9] [ERROR] {n}x-y_{n}Q - is private\n" for n in range(3)), "unknown"),
+        ("".join(CALM * 150 + f"Failed to read: {word} of the desk\n" for word in ("page", "book", "pen")), "unknown"),
+        ("".join(CALM * 150 + f"ERROR trainer: {word} is lost\n" for word in ("page", "book", "pen")), "stated"),
+        ("".join(CALM * 150 + f"[ERROR] {word} is lost\n" for word in ("page", "book", "pen")), "stated"),
         (COMPLAINT * 3, "stated"),
     ],
+    ids=count(),
 )
 def test_an_error_line_that_comes_again_or_long_before_the_end_is_no_reason_unless_the_log_says_that_it_failed(
     tmp_path: Path, text: str, cause: str
@@ -223,8 +228,10 @@ def test_an_error_line_that_comes_again_or_long_before_the_end_is_no_reason_unle
 @pytest.mark.parametrize(
     ("text", "cause"),
     [
-        (OOM + CALM * 150, "out-of-memory"),
-        (OOM + CALM * 300, "unknown"),
+        (OOM + CALM * 90, "out-of-memory"),
+        (OOM + CALM * 110, "unknown"),
+        ("WORLD_SIZE=4\n" + OOM + CALM * 150, "out-of-memory"),
+        ("WORLD_SIZE=4\n" + OOM + CALM * 300, "unknown"),
         (OOM + CALM * 150 + NOTED + CALM * 900, "unknown"),
         (OOM + CALM * 1100 + NOTED, "out-of-memory"),
         (OOM + CALM * 60 + "ERROR: no desk here, skipping\n" + CALM * 200, "unknown"),
@@ -269,6 +276,7 @@ RAISED = 'Traceback (most recent call last):\n  File "/job/train.py", line 5, in
         ((HEAD + CALM * 150 + COMPLAINT) * 4, "stated", "line 612: ERROR"),
         (HEAD + FAILED + HEAD + CALM * 30 + "Training completed.\n", "none", ""),
     ],
+    ids=count(),
 )
 def test_of_several_runs_in_one_log_the_last_one_counts_unless_it_only_began(
     tmp_path: Path, text: str, cause: str, line: str
@@ -305,6 +313,7 @@ PREEMPTED = "slurmstepd: error: *** JOB 7 ON n1 CANCELLED AT 2026-11-02T02:54:57
         ("ERROR: the desk is lost\n" + CALM * 300 + COMPLAINT, "line 302: ERROR: the page"),
         ("MASTER: WORLD_SIZE=4\nERROR: the desk is lost\n" + CALM * 300 + COMPLAINT, "line 2: ERROR: the desk"),
     ],
+    ids=count(),
 )
 def test_of_one_process_the_last_failure_counts_and_of_several_the_first(tmp_path: Path, text: str, line: str) -> None:
     found = told(tmp_path, text)
@@ -444,14 +453,15 @@ DOWNLOAD = "curl: (28) Operation timed out\n"
 @pytest.mark.parametrize(
     ("text", "cause"),
     [
-        (DOWNLOAD + CALM * 20, "server-unreachable"),
-        (DOWNLOAD + CALM * 60, "unknown"),  # tried again, with success
+        (DOWNLOAD + CALM * 15, "server-unreachable"),
+        (DOWNLOAD + CALM * 25, "unknown"),  # tried again, with success
         (DOWNLOAD + CALM * 60 + DOWNLOAD, "server-unreachable"),
         (DOWNLOAD + CALM * 60 + FAILED, "server-unreachable"),
         ("WORLD_SIZE=4\n" + DOWNLOAD + CALM * 60, "server-unreachable"),
         (OOM + CALM * 60, "out-of-memory"),
         (DOWNLOAD + CALM * 2100 + COMPLAINT + FAILED, "stated"),
     ],
+    ids=count(),
 )
 def test_what_need_not_end_a_script_counts_only_near_its_end(tmp_path: Path, text: str, cause: str) -> None:
     found = told(tmp_path, "the book begins\n" + text)
@@ -468,6 +478,7 @@ LIMIT = "slurmstepd: error: *** JOB 7 ON a1 CANCELLED AT 2026-01-02T03:04:05 DUE
         (OOM + CALM * 100 + LIMIT, "out-of-memory"),
         ("WORLD_SIZE=4\n" + OOM + CALM * 300 + LIMIT, "out-of-memory"),  # the other ranks waited for it
     ],
+    ids=count(),
 )
 def test_a_program_that_was_ended_from_outside_had_survived_what_it_printed_long_before(
     tmp_path: Path, text: str, cause: str
