@@ -16,9 +16,11 @@ from trainwright.diagnose.survival import (
     NEAR,
     calm_since,
     complains,
+    failed_lines,
     informs,
     last_failure,
     last_run,
+    last_success,
     recovers,
     said_to_fail,
     several,
@@ -58,7 +60,7 @@ def answer(reader: Reader, hosts: int = 0, failed: bool = False) -> Answer:
     hosts = hosts or max(reader.seen.nodes, default=0)
     rows = found(reader, hosts)
     passed, broken = _last(reader, reader.settings.passed), _last(reader, reader.settings.failed)
-    if broken is not None and (broken < last_run(reader) or _goes_on(reader)):
+    if broken is not None and (broken < max(last_run(reader), _retried(reader, rows)) or _goes_on(reader)):
         broken = None
     if broken is None and _ended_well(reader, rows):
         passed = reader.lines
@@ -137,6 +139,11 @@ def _ended_well(reader: Reader, rows: list[Finding]) -> bool:
     return not any(over - WORD <= one < over for one in ends)
 
 
+def _retried(reader: Reader, rows: list[Finding]) -> int:
+    """Return the last line that shows a later try after a cause; 0 for none."""
+    return max((_last(reader, one.cause.until) or 0 for one in rows), default=0)
+
+
 def _goes_on(reader: Reader) -> bool:
     """Return whether the log of one process shows progress after the last line which says that the job failed."""
     failed = [text for text in reader.settings.failed if reader.conditions.at(text)]
@@ -157,8 +164,14 @@ def _stated_before(reader: Reader, alive: list[Finding], survived: list[Finding]
     if symptoms(alive):
         return statement(reader, alive, survived)
     first = alive[0]
-    found = statement(reader, alive[:1], survived, STRENGTHS[:1]) if STATED in first.cause.follows else None
-    return found if found and first.number - found.number <= CLOSE else None
+    ends = [first.number] if STATED in first.cause.follows else []
+    if (
+        first.cause.id == EXCEPTION
+    ):  # of a later step of a job script, which only lacks what the failed one did not write
+        within = raised(reader, first)
+        ends = [line for line in failed_lines(reader) if line < (within.begun if within else first.number)]
+    found = statement(reader, alive[:1], survived, STRENGTHS[:1]) if ends else None
+    return found if found and any(0 < end - found.number <= CLOSE for end in ends) else None
 
 
 def _ends_in_traceback(reader: Reader, since: int) -> bool:
@@ -226,7 +239,7 @@ def _judged(reader: Reader, one: Finding) -> Finding:
         return replace(one, survived=True)
     if one.cause.stops or one.cause.slows:
         return one
-    if (_last(reader, reader.settings.later_success) or 0) > behind and not several(reader):
+    if last_success(reader) > behind and not several(reader):
         return replace(one, survived=True)
     last, text = _last_line(reader, one)
     if last - one.number > BURST and not several(reader):  # one process survived the first of them

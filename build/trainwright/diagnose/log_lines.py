@@ -133,7 +133,7 @@ def lines(file: str) -> Iterator[str]:
 
 def last_drawn(raw: bytes) -> str:
     """Return what a line shows at its end, where a progress bar drew it anew; only its first LOOKED_AT bytes count."""
-    return raw[:LOOKED_AT].rpartition(b"\r")[2].decode(errors="replace")
+    return raw[:LOOKED_AT].rstrip(b"\r").rpartition(b"\r")[2].decode(errors="replace")
 
 
 def unprefixed(line: str) -> tuple[str, str]:

@@ -53,7 +53,9 @@ MOST_CONTROLS = 100  # a file with zero bytes is binary if more than one of so m
 COLOURS = re.compile(rb"\x1b\[[0-9;?]*[A-Za-z]")
 HEADING = re.compile(  # of an error whose words stand in the next line
     rb"(?:(?<![A-Za-z])(?:[Ee]rror|ERROR)(?: [Mm]essage(?: [Ss]ummary)?)?\s?:"
-    rb"|FATAL (?:IO )?ERROR: ?(?:\([^()]{1,40}\))?)\s{0,80}$"
+    rb"|FATAL (?:IO )?ERROR: ?(?:\([^()]{1,40}\))?|(?:^|[\s\]])[A-Z]\w{2,40}(?:Exception|Error):"
+    rb"|Error in routine {1,4}\S{1,60} \(-?\d{1,9}\):|^Error in [\w.:$]{1,80}\(.{0,120} :|Error using \S{1,100}"
+    rb"|FATAL CALLED FROM FILE: {1,4}\S{1,200} {1,4}LINE: {1,9}\d{1,9})\s{0,80}$"
 )
 CONDITION, FACT, TABLE, TRACEBACK, PROGRESS, SUSPECT = range(6)
 MOST_CHAINS = 200  # sentences of such chains that are kept
@@ -486,7 +488,7 @@ class Reader:
         """Return the lines that look most like a reason: of the first and the last ones, each shape once."""
         found = dict[str, tuple[int, str]]()
         for number, raw, _ in [*self.suspects, *self.last_suspects]:
-            text = unprefixed(raw.rpartition(b"\r")[2].decode(errors="replace"))[0].strip()
+            text = unprefixed(last_drawn(raw))[0].strip()
             if text and not text.startswith("##") and not self._harmless.search(text):
                 found.setdefault(shape(text), (number, masked(text[:MOST_TEXT])))
         rows = list(found.values())

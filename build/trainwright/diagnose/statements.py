@@ -19,6 +19,7 @@ from trainwright.diagnose.survival import (
     failed_lines,
     last_failure,
     last_run,
+    last_success,
     said_to_fail,
     several,
     went_on,
@@ -141,7 +142,7 @@ def symptoms(rows: list[Finding]) -> bool:
 def _candidates(reader: Reader, before: int | None) -> Iterator[tuple[int, str, str, str]]:
     """Yield number, line, text without prefixes, and rank of the lines that may state an error."""
     prefix, silent = re.compile(rf"^{reader.settings.statement_prefix}"), _silent(_unsaid(reader.settings))
-    since = max(last_run(reader), last_failure(reader))
+    since = max(last_run(reader), last_failure(reader), 0 if several(reader) else last_success(reader))
     for number, raw, progress in [*reader.suspects, *reader.last_suspects]:
         if before is not None and number >= before:
             return

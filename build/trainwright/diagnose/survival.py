@@ -82,6 +82,12 @@ def last_run(reader: Reader) -> int:
     return max(_repeated_head(reader), *ends, *begins, *again, 0)
 
 
+def last_success(reader: Reader) -> int:
+    """Return the last line that shows that a later try succeeded; 0 for none."""
+    later = [text for text in reader.settings.later_success if reader.conditions.at(text)]
+    return max((reader.conditions.last(text)[0] for text in later), default=0)
+
+
 def _named(reader: Reader, text: str) -> list[tuple[int, str]]:
     """Return the numbers of the last lines that meet a condition, backwards, and of the first, each with its group.
 
@@ -144,7 +150,8 @@ def last_failure(reader: Reader) -> int:
     found.sort(key=lambda one: one.begun)
     for before, one in pairwise(found):
         again = one.program and one.program == before.program
-        if one.begun - before.number > (CHAINED if again else NEAR) and one.text != before.text:
+        apart = NEAR if not again else 1 if before.kind == "KeyboardInterrupt" else CHAINED
+        if one.begun - before.number > apart and one.text != before.text:
             since = before.number + 1
     return since
 
