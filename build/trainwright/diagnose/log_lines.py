@@ -40,7 +40,8 @@ PREFIX = re.compile(
             r"#\d{1,4} \d{1,6}\.\d{1,3} ",
             r"(?:[0-9a-f]{8} )?(?:\[rank=(\d+)\] )?\|\| ",
             r"\s*(?:\d{1,7}:)?\[(?:rank|default|trainer)(\d+)\]: ?",
-            r"ERROR \d\d-\d\d \d\d:\d\d:\d\d \[[\w./]{1,80}:\d+\] (?=Traceback| |[\w.]{1,80}(?:Error|Exception): )",
+            r"ERROR \d\d-\d\d \d\d:\d\d:\d\d \[?(?!serving_)[\w./]{1,80}:\d+\] "
+            r"(?=Traceback| |[\w.]{1,80}(?:Error|Exception|Interrupt): )",
             r"(?:> ?){1,3}(?=[ \w\[/*(-])",
             r"\s*\([\w:<>. ]{1,60} pid=\d+(?:, ip=[\d.]+)?\) ",
             r"\s*\[?\d{4}-\d\d-\d\d[T ]\d\d:\d\d:\d\d(?:[.,]\d+)?(?:Z|[+-]\d\d:?\d\d)?\]? ",

@@ -206,7 +206,7 @@ class Reader:
         decisive = [*settings.passed, *settings.ended, *settings.failed, *settings.later_success]
         decisive += [*settings.prompts, *settings.job_begins, *settings.job_ends]
         self.signatures = Signatures(causes, [*decisive, *settings.several, *places])
-        self._progress = re.compile("|".join(f"(?:{text})" for text in settings.progress).encode())
+        self._progress = re.compile("|".join(f"(?:{text})" for text in settings.progress).encode(), re.MULTILINE)
         self._no_progress = re.compile(settings.no_progress.encode())
         kinds: list[tuple[int, list[bytes]]] = [
             (CONDITION, self.signatures.conditions.anchors),

@@ -2,7 +2,7 @@
 
 import re
 from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from functools import lru_cache
 from typing import NamedTuple
@@ -31,6 +31,7 @@ BEFORE = 25  # the same before a line that says that the job failed
 OFTEN = 3  # so many error lines of one shape, far from each other, show that none of them ended the program
 SAID = re.compile(r"[^\W\d_]{2,}")  # a word of any language; one alone is a level, and says nothing
 WORDS = re.compile(r"(?<![\w-])(?:[A-Z]?[a-z]{2,}|[A-Z]{2,})(?![\w-])")
+SMALL = re.compile(r"(?<![\w-])[a-z]{2,}(?![\w-])")
 MOST_TOLD = 300  # characters of a line in the answer's sentence
 MORE, MOST_MORE = 2, 150  # further lines that are quoted with it, and characters of each in the sentence
 
@@ -53,8 +54,8 @@ def statement(
     if row is None:
         return None
     forms = _compiled(tuple((form.who, form.line, form.strength) for form in reader.settings.statements))
-    lists = _repeated(reader, END)
-    repeated = set[str]() if said_to_fail(reader) else _repeated(reader, BURST)
+    lists = _repeated(reader, END, _without_names)
+    repeated = set[str]() if said_to_fail(reader) else _repeated(reader, BURST, _kind)
     found = defaultdict[str, list[Finding]](list)
     for number, raw, text, rank in _candidates(reader, min((one.number for one in rows), default=None)):
         whole = unprefixed(raw)[
@@ -63,7 +64,7 @@ def statement(
         form = next((one for one in forms if one.line.search(whole if one.strength == "last" else text)), None)
         if form is None or _outlived(reader, number, form.strength):
             continue
-        if _kind(text) in (lists if form.strength == "last" else repeated):
+        if _without_names(text) in lists if form.strength == "last" else _kind(text) in repeated:
             continue
         if any(re.search(line, text) for one in survived for line in one.cause.lines[:1]):
             continue
@@ -117,13 +118,13 @@ def _first_of_the_end(reader: Reader, found: list[Finding]) -> Finding | None:
     return first
 
 
-def _repeated(reader: Reader, apart: int) -> set[str]:
+def _repeated(reader: Reader, apart: int, kind: Callable[[str], str]) -> set[str]:
     """Return the kinds of suspicious lines that come again and again, over so many lines: none was the end."""
     numbers, since = defaultdict[str, list[int]](list), last_run(reader)
     for number, raw, _ in [*reader.suspects, *reader.last_suspects]:
         if number < since:
             continue
-        numbers[_kind(unprefixed(last_drawn(raw))[0])].append(number)
+        numbers[kind(unprefixed(last_drawn(raw))[0])].append(number)
     return {one for one, all_ in numbers.items() if len(all_) >= OFTEN and all_[-1] - all_[0] > apart}
 
 
@@ -132,6 +133,12 @@ def _kind(text: str) -> str:
     head = WORDS.findall(text.partition(":")[0])
     words = head if len(head) > 2 else WORDS.findall(text)
     return " ".join(words) if len(words) > 1 else shape(text)
+
+
+def _without_names(text: str) -> str:
+    """Return the same of a line of a list, in which names may begin with capitals."""
+    words = SMALL.findall(text)
+    return " ".join(words) if len(words) > 1 else _kind(text)
 
 
 def symptoms(rows: list[Finding]) -> bool:

@@ -133,6 +133,15 @@ def test_where_the_script_ran_out_of_memory_is_said(tmp_path: Path) -> None:
     assert ";" not in told(tmp_path, f"{raised[-1]}\n")["what"]
 
 
+@pytest.mark.parametrize(("drawn", "cause"), [(3, "unknown"), (2, "stated")])
+def test_a_bar_that_was_drawn_before_another_line_shows_that_an_error_was_survived(
+    tmp_path: Path, drawn: int, cause: str
+) -> None:
+    bar = "".join(f"\r {n}/9 [00:0{n}, 1.00it/s]" for n in range(drawn))
+    found = told(tmp_path, f"ERROR: the page is lost\nreading{bar}\r{HARMLESS}")
+    assert (found["cause"], "page" in found["what"]) == (cause, cause == "stated")
+
+
 def test_what_followed_is_said(tmp_path: Path) -> None:
     (found,) = diagnosed(FOLDER / "exception.log")
     assert found["then"] == "timeout (line 5)"

@@ -154,12 +154,20 @@ def own_cause(job: Job) -> Verdict | None:
     failed = [(rank.first, rank.number) for rank in job.ranks.values() if rank.first]
     if not failed:
         return None
+    failed = [one for one in failed if not _follows(job, one[0], failed)] or failed
     event, _ = min(failed, key=_order(job, [event for event, _ in failed]))
     ranks = sorted(number for other, number in failed if other.cause == event.cause and same(other, event))
     first = next(number for other, number in failed if other is event)
     # The same failure on most ranks is one of the job, and the first of them is as good as any.
     ranks = [first] if len(ranks) < len(job.ranks) else ranks
     return _of_event(job, event, ranks)
+
+
+def _follows(job: Job, event: Event, failed: list[tuple[Event, int]]) -> bool:
+    """Return whether a rank's failure is of a kind that follows from the failure of another rank."""
+    others = {other.cause for other, _ in failed} - {event.cause}
+    row = job.causes.get(event.cause)
+    return bool(row and others.intersection(row.follows))
 
 
 def _of_event(job: Job, event: Event, ranks: list[int]) -> Verdict:
@@ -341,7 +349,8 @@ def never_arrived(job: Job) -> Verdict | None:
 
 def silent(job: Job) -> Verdict | None:
     """Name the ranks that say nothing of the failure that all others noticed, and recorded nothing."""
-    if not any(rank.noticed for rank in job.ranks.values()):
+    noticed = [(rank.noticed.cause, *rank.noticed_kinds) for rank in job.ranks.values() if rank.noticed]
+    if all(one == ("nccl-connect",) for one in noticed):  # a connection that failed proves no silence
         return None
     dumped = sum(rank.dump is not None for rank in job.ranks.values())
     quiet = [

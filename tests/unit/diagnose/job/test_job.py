@@ -128,6 +128,25 @@ def test_pods(tmp_path: Path) -> None:
     assert states(row) == {0: "followed", 1: "followed", 2: "silent", 3: "followed"}
 
 
+def test_a_connection_that_failed_proves_no_silence(tmp_path: Path) -> None:
+    """A rank that did not come to its connection yet says as little as one that is gone."""
+    said = "host:8:{} [0] NCCL WARN socketStartConnect: Connect to 10.0.3.77<41733> failed : No route to host"
+    text = labelled("0: ", "loading the page") + "".join(labelled(f"{n}: ", said.format(n)) for n in (1, 2))
+    (tmp_path / "a.log").write_text(text)
+    assert answer(tmp_path / "a.log")["cause"] == "nccl-connect"
+
+
+def test_of_two_ranks_the_one_whose_failure_the_other_follows_from_failed_first(tmp_path: Path) -> None:
+    lost = "NET/IB : Got completion from peer 10.1.4.2<38112> with status=12 opcode=0"
+    raised = RAISED.replace(
+        "ValueError: 3 channels expected", "RuntimeError: CUDA error: uncorrectable ECC error encountered"
+    )
+    text = labelled("0: ", lost) + labelled("1: ", lost) + labelled("2: ", raised) + labelled("3: ", "page one")
+    (tmp_path / "a.log").write_text(text)
+    row = answer(tmp_path / "a.log")
+    assert (row["cause"], row["job"]["failed_first"]) == ("ecc", [2])
+
+
 def test_a_whole_host_that_is_silent(tmp_path: Path) -> None:
     pods = {host: "".join(f"rank {rank} of 6\n" for rank in (2 * host, 2 * host + 1)) for host in range(3)}
     pods = {
