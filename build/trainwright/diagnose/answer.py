@@ -212,6 +212,11 @@ def found(reader: Reader, hosts: int = 0) -> list[Finding]:
     return ordered(_before_the_end(reader, judged))
 
 
+def _ended_program(reader: Reader, one: Exception_) -> bool:
+    """Return whether a log ends with a traceback that begins at a program's top level."""
+    return bool(one.program) and reader.lines - one.number < BEHIND
+
+
 def _of_last_run(reader: Reader, one: Finding) -> Finding:
     """Return a finding of an earlier run of the program as survived, and one of all runs with its line of the last."""
     since = max(last_run(reader), last_failure(reader))
@@ -233,6 +238,9 @@ def _last_line(reader: Reader, one: Finding) -> tuple[int, str]:
 
 def _judged(reader: Reader, one: Finding) -> Finding:
     """Return a finding as survived if its line says so itself, or much comes after it and says of no failure."""
+    within = raised(reader, one)
+    if within and _ended_program(reader, within):  # what it printed before may stand behind its traceback
+        one = replace(one, survived=False)
     one = _of_last_run(reader, one)
     behind = _last_line(reader, one)[0]
     if (_last(reader, one.cause.until) or 0) > behind:
@@ -315,7 +323,7 @@ def _findings(reader: Reader, exceptions: list[Exception_], rows: list[Finding],
     for one in exceptions:
         if any(re.search(text, one.text) for text in passed_on) or _explains(reader, explained, one):
             continue
-        survived = reader.conditions.progress - one.progress >= SURVIVED
+        survived = reader.conditions.progress - one.progress >= SURVIVED and not _ended_program(reader, one)
         led = _led_to(one, exceptions)
         if (
             led
