@@ -62,6 +62,8 @@ def answer(reader: Reader, hosts: int = 0, failed: bool = False) -> Answer:
     passed, broken = _last(reader, reader.settings.passed), _last(reader, reader.settings.failed)
     if broken is not None and (broken < max(last_run(reader), _retried(reader, rows)) or _goes_on(reader)):
         broken = None
+    if passed is not None and passed < last_run(reader):
+        passed = None
     if broken is None and _ended_well(reader, rows):
         passed = reader.lines
     well = (
@@ -113,7 +115,7 @@ def _reasons(
     survived = [one for one in rows if one.survived]
     if not alive and (failed or broken is not None):
         last = _lone(reader, rows)[-1:] or [one for one in [statement(reader, [], survived)] if one]
-        alive = last or rows
+        alive = last or [one for one in rows if one.number >= last_run(reader)]
     if not alive:
         alive = _lone(reader, rows)[:1]
     elif broken is not None and symptoms(alive):

@@ -51,12 +51,6 @@ TABLES = ("out-of-place", "# nThread", "Avg bus bandwidth", "# nccl-tests versio
 CONTROLS = re.compile(rb"[\x01-\x06\x0e-\x1a\x1c-\x1f\x7f]")
 MOST_CONTROLS = 100  # a file with zero bytes is binary if more than one of so many bytes is a control character
 COLOURS = re.compile(rb"\x1b\[[0-9;?]*[A-Za-z]")
-HEADING = re.compile(  # of an error whose words stand in the next line
-    rb"(?:(?<![A-Za-z])(?:[Ee]rror|ERROR)(?: [Mm]essage(?: [Ss]ummary)?)?\s?:"
-    rb"|FATAL (?:IO )?ERROR: ?(?:\([^()]{1,40}\))?|(?:^|[\s\]])[A-Z]\w{2,40}(?:Exception|Error):"
-    rb"|Error in routine {1,4}\S{1,60} \(-?\d{1,9}\):|^Error in [\w.:$]{1,80}\(.{0,120} :|Error using \S{1,100}"
-    rb"|FATAL CALLED FROM FILE: {1,4}\S{1,200} {1,4}LINE: {1,9}\d{1,9})\s{0,80}$"
-)
 CONDITION, FACT, TABLE, TRACEBACK, PROGRESS, SUSPECT = range(6)
 MOST_CHAINS = 200  # sentences of such chains that are kept
 CHAIN = re.compile(rb"(?:During handling of the|The) above exception,? (?:another|was the direct cause)")
@@ -96,6 +90,7 @@ class Settings(Model):
     suspects: list[str]  # words in lines that may be a reason
     harmless: list[str]  # lines with such words that are none
     recovered: list[str]  # lines that say themselves that the program does something else instead, and goes on
+    headings: list[str]  # ends of error lines whose words stand in the next line
     several: list[Expression]  # lines that show that several processes of one job write into the log
     later_success: list[Expression]  # lines that show that a later try succeeded, so that what failed before was caught
     prompts: list[Expression]  # where a person starts a script at a prompt; the only group is the script
@@ -207,6 +202,7 @@ class Reader:
         decisive += [*settings.prompts, *settings.job_begins, *settings.job_ends]
         self.signatures = Signatures(causes, [*decisive, *settings.several, *places])
         self._progress = re.compile("|".join(f"(?:{text})" for text in settings.progress).encode(), re.MULTILINE)
+        self._heading = re.compile(rf"(?:{'|'.join(settings.headings)})\s{{0,80}}$".encode())
         self._no_progress = re.compile(settings.no_progress.encode())
         kinds: list[tuple[int, list[bytes]]] = [
             (CONDITION, self.signatures.conditions.anchors),
@@ -334,7 +330,7 @@ class Reader:
                     steps.count_within(start, at, end)
                     raw = block.data[start : min(end, start + LONGEST)]
                     self._suspect(raw, block.number(start))
-                    if HEADING.search(raw[-HEADING_END:]):
+                    if self._heading.search(raw[-HEADING_END:]):
                         self._below = BELOW
                         self._read_below(following(min(end + 1, len(block.data))))
             elif at - start > LONGEST:
