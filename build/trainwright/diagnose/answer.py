@@ -62,7 +62,7 @@ def answer(reader: Reader, hosts: int = 0, failed: bool = False) -> Answer:
     passed, broken = _last(reader, reader.settings.passed), _last(reader, reader.settings.failed)
     if broken is not None and (broken < max(last_run(reader), _retried(reader, rows)) or _goes_on(reader)):
         broken = None
-    if passed is not None and passed < last_run(reader):
+    if passed is not None and (passed < last_run(reader) or any(_cut_short(reader, one, passed) for one in rows)):
         passed = None
     if broken is None and _ended_well(reader, rows):
         passed = reader.lines
@@ -199,6 +199,11 @@ def _ended_by(reader: Reader, one: Finding, since: int) -> bool:
         return False
     number = _last_line(reader, one)[0]
     return number > since + GONE_ON if one.cause.outside else _ends(reader, since, number)
+
+
+def _cut_short(reader: Reader, one: Finding, passed: int) -> bool:
+    """Return whether what ended a program from outside stands right before its word that it is done."""
+    return one.cause.outside and not one.survived and 0 < passed - _last_line(reader, one)[0] <= NEAR
 
 
 def _ends(reader: Reader, since: int, number: int, most: int = LAST) -> bool:

@@ -17,10 +17,11 @@ OTHER = re.compile(  # types that do not end like an exception
 )
 FRAME = re.compile(r'\s*File "(?P<file>[^"]{1,500})", line (?P<line>\d{1,9})(?:, in (?P<name>.{1,200}))?')
 ALONE = re.compile(
-    r"(?:E {2,6}|\*\*| (?=\S{1,200}: \S{1,200} \S)|ErrorMessage \")?"
+    r"(?:E {2,6}|\*\*| (?=\S{1,200}: \S{1,200} \S)|ErrorMessage \"|Caused by: )?"
     r"(?P<type>(?:[A-Za-z_]\w{0,60}\.){0,8}(?:[A-Z]\w{0,60}(?:Error|Exception)|Exception))"
     r"(?: \(see above for traceback\))?(?:: (?P<message>\S.*)|\((?:\d{1,4}, )?[\"'](?P<said>.+)[\"'],?\))$"
 )
+CAUSED = "Caused by: "
 RAISED = re.compile(r"(?P<type>[A-Za-z_][\w.]{1,200})(?:: ?(?P<message>.*))?$")
 CARET = re.compile(r"\s*\^\s*$")  # below the place in the source that Triton cannot compile; the reason follows
 AT = re.compile(r": at \d{1,6}:\d{1,6}:\s*$")  # Triton's message, up to that source
@@ -131,7 +132,10 @@ class Tracebacks:
             raised["type"].rpartition(".")[2],
             masked((raised["message"] or raised["said"]).strip()[:MOST_TEXT]),
         )
-        self.lone.append(Exception_(kind, message, number, number, rank, "", masked(text[:MOST_TEXT]), None, progress))
+        found = Exception_(kind, message, number, number, rank, "", masked(text[:MOST_TEXT]), None, progress)
+        if text.startswith(CAUSED) and self.lone and self.lone[-1].rank == rank:
+            self.lone.pop()  # Java's chain: what caused the exception stands below it
+        self.lone.append(found)
         return True
 
     def begin(self, text: str, number: int, rank: str, when: Moment | None) -> None:
