@@ -209,8 +209,8 @@ class Stage:
     def debris(self) -> list[str]:
         """List what strikes left in the store, after it became old and a command used the store.
 
-        Other modules use the store at the same time: what they write meanwhile, or note of registries of their own,
-        is not of a strike.
+        Other modules use the store at the same time. So only temporary files that were there before the command
+        count, and notes of uploads to this registry.
         """
         left = [path for path in self.store.rglob("*") if hidden(path.name)]
         for path in left:
@@ -220,11 +220,12 @@ class Stage:
         self.registry.tags, self.registry.manifests, self.registry.blobs = {}, {}, {}
         ended = self.run("push", ID)
         assert ended.returncode == 0, ended.stderr
-        found = [path for path in left if path.exists()] + [*filter(self._noted, self.store.glob("uploads/*.json"))]
+        found = [path for path in left if path.exists()]
+        found += filter(self._of_this_registry, self.store.glob("uploads/*.json"))
         return sorted(str(path.relative_to(self.store)) for path in found)
 
-    def _noted(self, path: Path) -> bool:
-        """Return whether a note is of an upload to this registry."""
+    def _of_this_registry(self, path: Path) -> bool:
+        """Return whether a note of an upload belongs to this registry."""
         with suppress(FileNotFoundError):
             return bool(json.loads(path.read_text())["repository"].startswith(self.registry.address))
         return False

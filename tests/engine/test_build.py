@@ -203,7 +203,7 @@ def test_an_image_that_is_removed_between_two_questions_stops_nothing(
     ask, gone = APIClient.images, {"Id": f"sha256:{'0' * 64}"}
     monkeypatch.setattr(APIClient, "images", lambda self, **asked: [gone, *ask(self, **asked), gone])
     name = f"trainwright/tiny:{ID}-{str(image(built)['key'])[:12]}"
-    assert engine.layers(name) in list(engine.layers_of_each("trainwright/*"))
+    assert engine.layers(name) in list(engine.layers_of_images("trainwright/*"))
 
 
 def test_ctrl_c_in_the_middle_of_a_build(tree: Path) -> None:

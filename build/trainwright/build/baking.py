@@ -103,7 +103,7 @@ def load(made: Packed, name: str) -> None:
 def _held(made: Packed) -> tuple[str, ...]:
     """Return the digests of the leading layers that the engine already holds in one of our images."""
     own, most = [f"sha256:{layer}" for layer in made.layers()], 0
-    for theirs in engine.layers_of_each("trainwright/*"):
+    for theirs in engine.layers_of_images("trainwright/*"):
         same = takewhile(lambda pair: pair[0] == pair[1], zip(own, theirs, strict=False))
         most = max(most, len(list(same)))
     return tuple(str(layer["digest"]) for layer in made.manifest["layers"][:most])

@@ -19,6 +19,7 @@ from trainwright.diagnose.survival import (
     failed_lines,
     informs,
     last_failure,
+    last_met,
     last_run,
     last_success,
     recovers,
@@ -38,6 +39,8 @@ BEHIND = 20  # lines below an exception at a program's top level: the rest of it
 GONE_ON = 20  # lines after the training which show that a job was not over when it was cancelled
 CLOSE = 5  # lines from a program's own word to the crash that it explains
 SHORTLY = 10  # lines before an end from outside: a shell's error further above did not end the script
+# What a later step of a job script raises, because the one that failed did not write a file.
+LACKS = re.compile(r"FileNotFound|No such file|not found|not exist|ImportError")
 MOST_THEN = 4  # consequences that are named
 
 
@@ -59,7 +62,7 @@ def answer(reader: Reader, hosts: int = 0, failed: bool = False) -> Answer:
     place = _place(reader)
     hosts = hosts or max(reader.seen.nodes, default=0)
     rows = found(reader, hosts)
-    passed, broken = _last(reader, reader.settings.passed), _last(reader, reader.settings.failed)
+    passed, broken = last_met(reader, reader.settings.passed), last_met(reader, reader.settings.failed)
     if broken is not None and (broken < max(last_run(reader), _retried(reader, rows)) or _goes_on(reader)):
         broken = None
     if passed is not None and (passed < last_run(reader) or any(_cut_short(reader, one, passed) for one in rows)):
@@ -72,6 +75,7 @@ def answer(reader: Reader, hosts: int = 0, failed: bool = False) -> Answer:
         and (broken is None or broken < passed)
         and not _ends_in_traceback(reader, passed)
         and not any(_ended_by(reader, one, passed) for one in rows)
+        and not _stated_behind(reader, rows, passed)
     )
     alive = [one for one in rows if not one.survived or one.cause.slows]
     if well:  # a cause that only slows a job is one all the same, and so is what no program survives
@@ -95,14 +99,14 @@ def answer(reader: Reader, hosts: int = 0, failed: bool = False) -> Answer:
     return _unknown(reader, place, broken is not None or failed)
 
 
-def raised(reader: Reader, one: Finding) -> Exception_ | None:
+def raised_around(reader: Reader, one: Finding) -> Exception_ | None:
     """Return the exception in whose traceback a row's line stands."""
-    return next((found for found in reader.tracebacks.found if found.begun <= one.number <= found.number), None)
+    return next((each for each in reader.tracebacks.found if each.begun <= one.number <= each.number), None)
 
 
 def sentence(reader: Reader, one: Finding) -> str:
     """Return what a finding means and, for a row that knows an exception, where the script raised it."""
-    within = raised(reader, one)
+    within = raised_around(reader, one)
     if one.cause.id == EXCEPTION or not within or not within.where:  # the sentence of an exception says where
         return one.cause.what
     return f"{one.cause.what}; raised at {within.where}" + (f", on rank {within.rank}" if within.rank else "")
@@ -133,17 +137,19 @@ def _ended_well(reader: Reader, rows: list[Finding]) -> bool:
 
     A pipeline ends with the status of its last part, so a traceback or fatal cause just before it counts more.
     """
-    over = _last(reader, reader.settings.ended)
+    over = last_met(reader, reader.settings.ended)
     if over is None or reader.lines - over >= WORD or reader.complaint > over:
         return False
     fatal = (one for one in rows if one.cause.fatal and not one.survived and not one.cause.outside)
-    ends = [one.number for one in reader.tracebacks.found] + [_last_line(reader, one)[0] for one in fatal]
-    return not any(over - WORD <= one < over for one in ends)
+    ends = [(_last_line(reader, one)[0], WORD) for one in fatal]
+    ends += [(one.number, BEHIND if one.program else WORD) for one in reader.tracebacks.found]
+    return not any(over - most <= number < over for number, most in ends)
 
 
 def _retried(reader: Reader, rows: list[Finding]) -> int:
     """Return the last line that shows a later try after a cause; 0 for none."""
-    return max((_last(reader, one.cause.until) or 0 for one in rows), default=0)
+    tries = ((last_met(reader, one.cause.until) or 0, _last_line(reader, one)[0]) for one in rows)
+    return max((tried for tried, failed in tries if tried > failed), default=0)
 
 
 def _goes_on(reader: Reader) -> bool:
@@ -162,17 +168,21 @@ def _only_warned(reader: Reader, one: Finding, others: list[Finding]) -> bool:
 
 
 def _stated_before(reader: Reader, alive: list[Finding], survived: list[Finding]) -> Finding | None:
-    """Return the error that a program stated before causes which only follow, or shortly before one that may follow."""
+    """Return the error that a program stated before causes which only follow, or shortly before one that may follow.
+
+    An exception after a step of a job script had failed may follow, too: it lacks what that step did not write.
+    """
     if symptoms(alive):
         return statement(reader, alive, survived)
     first = alive[0]
-    ends = [first.number] if STATED in first.cause.follows else []
-    if (
-        first.cause.id == EXCEPTION
-    ):  # of a later step of a job script, which only lacks what the failed one did not write
-        within = raised(reader, first)
+    if first.cause.id == EXCEPTION and LACKS.search(first.told):
+        within = raised_around(reader, first)
         ends = [line for line in failed_lines(reader) if line < (within.begun if within else first.number)]
-    found = statement(reader, alive[:1], survived, STRENGTHS[:1]) if ends else None
+    elif STATED in first.cause.follows:
+        ends = [first.number]
+    else:
+        return None
+    found = statement(reader, alive[:1], survived, STRENGTHS[:1])
     return found if found and any(0 < end - found.number <= CLOSE for end in ends) else None
 
 
@@ -188,6 +198,14 @@ def _ends_in_traceback(reader: Reader, since: int) -> bool:
         and not any(re.search(text, one.text) for text in reader.settings.wrappers)
         for one in reader.tracebacks.found
     )
+
+
+def _stated_behind(reader: Reader, rows: list[Finding], passed: int) -> bool:
+    """Return whether one of a log's last lines, behind the word that all went well, states an error."""
+    if reader.complaint <= passed or reader.lines - reader.complaint >= WORD:
+        return False
+    survived = [one for one in rows if one.survived]
+    return statement(reader, [], survived, STRENGTHS[:1], since=passed) is not None
 
 
 def _ended_by(reader: Reader, one: Finding, since: int) -> bool:
@@ -245,12 +263,12 @@ def _last_line(reader: Reader, one: Finding) -> tuple[int, str]:
 
 def _judged(reader: Reader, one: Finding) -> Finding:
     """Return a finding as survived if its line says so itself, or much comes after it and says of no failure."""
-    within = raised(reader, one)
+    within = raised_around(reader, one)
     if within and _ended_program(reader, within):  # what it printed before may stand behind its traceback
         one = replace(one, survived=False)
     one = _of_last_run(reader, one)
     behind = _last_line(reader, one)[0]
-    if (_last(reader, one.cause.until) or 0) > behind:
+    if (last_met(reader, one.cause.until) or 0) > behind:
         return replace(one, survived=True)
     if one.cause.stops or one.cause.slows:
         return one
@@ -313,11 +331,6 @@ def _place(reader: Reader) -> str:
     return ""
 
 
-def _last(reader: Reader, texts: list[str]) -> int | None:
-    """Return the number of the last line that meets one of the conditions; None if none does."""
-    return max((reader.conditions.last(text)[0] for text in texts if reader.conditions.at(text)), default=None)
-
-
 def _findings(reader: Reader, exceptions: list[Exception_], rows: list[Finding], again: bool = False) -> list[Finding]:
     """Return the exceptions that no row explains; with `again` also those that pass on another one."""
     row = next((cause for cause in reader.signatures.causes if cause.id == EXCEPTION), None)
@@ -330,7 +343,7 @@ def _findings(reader: Reader, exceptions: list[Exception_], rows: list[Finding],
     for one in exceptions:
         if any(re.search(text, one.text) for text in passed_on) or _explains(reader, explained, one):
             continue
-        survived = reader.conditions.progress - one.progress >= SURVIVED and not _ended_program(reader, one)
+        survived = reader.conditions.progress - one.progress >= SURVIVED
         led = _led_to(one, exceptions)
         if (
             led

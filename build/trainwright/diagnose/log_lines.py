@@ -133,7 +133,10 @@ def lines(file: str) -> Iterator[str]:
 
 
 def last_drawn(raw: bytes) -> str:
-    """Return what a line shows at its end, where a progress bar drew it anew; only its first LOOKED_AT bytes count."""
+    """Return what a line shows at its end, where a progress bar drew it anew; only its first LOOKED_AT bytes count.
+
+    On Windows a line ends with a carriage return, too.
+    """
     return raw[:LOOKED_AT].rstrip(b"\r").rpartition(b"\r")[2].decode(errors="replace")
 
 

@@ -170,13 +170,13 @@ class _Steps:
         self._next = max(self._next, position)
 
     def count_within(self, start: int, at: int, end: int) -> None:
-        """Count what a progress bar drew in a line before an error in it; what it drew behind it shows no survival."""
+        """Count what a progress bar drew in a line before an error, and skip the rest, which shows no survival."""
         self.count_to(start)
         reader, data = self._reader, self._block.data
         if self._next > start or data.find(b"\r", start, end) < 0:
             return
         drawn = data.rfind(b"\r", start, at)
-        if not reader.calm and drawn > start and reader.is_progress(data, start, drawn):
+        if drawn > start and reader.is_progress(data, start, drawn):
             reader.step(data.count(b"\r", start, drawn))
         self._next = end + 1
 

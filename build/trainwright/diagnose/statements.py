@@ -32,7 +32,7 @@ BEFORE = 25  # the same before a line that says that the job failed
 OFTEN = 3  # so many error lines of one shape, far from each other, show that none of them ended the program
 SAID = re.compile(r"[^\W\d_]{2,}")  # a word of any language; one alone is a level, and says nothing
 WORDS = re.compile(r"(?<![\w-])(?:[A-Z]?[a-z]{2,}|[A-Z]{2,})(?![\w-])")
-SMALL = re.compile(r"(?<![\w-])[a-z]{2,}(?![\w-])")
+LOWERCASE = re.compile(r"(?<![\w-])[a-z]{2,}(?![\w-])")
 MOST_TOLD = 300  # characters of a line in the answer's sentence
 MORE, MOST_MORE = 2, 150  # further lines that are quoted with it, and characters of each in the sentence
 
@@ -44,12 +44,16 @@ class _Form(NamedTuple):
 
 
 def statement(
-    reader: Reader, rows: list[Finding], survived: list[Finding], strengths: tuple[Strength, ...] = STRENGTHS
+    reader: Reader,
+    rows: list[Finding],
+    survived: list[Finding],
+    strengths: tuple[Strength, ...] = STRENGTHS,
+    since: int = 0,
 ) -> Finding | None:
     """Return the first error that a program stated and did not survive, unless a row shows a cause before it.
 
     `survived` are the causes that ended nothing: their lines are not quoted either. `strengths` are those of the forms
-    that count, the strongest first.
+    that count, the strongest first; `since` is the line behind which one must stand.
     """
     row = next((cause for cause in reader.signatures.causes if cause.id == STATED), None)
     if row is None:
@@ -59,11 +63,9 @@ def statement(
     repeated = set[str]() if said_to_fail(reader) else _repeated(reader, BURST, _kind)
     found = defaultdict[str, list[Finding]](list)
     for number, raw, text, rank in _candidates(reader, min((one.number for one in rows), default=None)):
-        whole = unprefixed(raw)[
-            0
-        ]  # a form of the strength "last" leaves out lines with a clock of the kernel before them
+        whole, _ = unprefixed(raw)  # a form of the strength "last" leaves out lines with a clock of the kernel
         form = next((one for one in forms if one.line.search(whole if one.strength == "last" else text)), None)
-        if form is None or _outlived(reader, number, form.strength):
+        if number <= since or form is None or _outlived(reader, number, form.strength):
             continue
         if _without_names(text) in lists if form.strength == "last" else _kind(text) in repeated:
             continue
@@ -148,9 +150,9 @@ def _kind(text: str) -> str:
 
 
 def _without_names(text: str) -> str:
-    """Return the same of a line of a list, in which names may begin with capitals."""
-    words = SMALL.findall(text)
-    return " ".join(words) if len(words) > 1 else _kind(text)
+    """Return the lowercase words of a line, which a list repeats with other names."""
+    words = LOWERCASE.findall(text)
+    return " ".join(words) if len(words) > 1 else shape(text)
 
 
 def symptoms(rows: list[Finding]) -> bool:

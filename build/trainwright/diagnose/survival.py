@@ -8,12 +8,12 @@ from trainwright.diagnose.reader import BURST, Reader
 from trainwright.diagnose.tracebacks import CHAINED
 
 LONG = 5 * BURST  # lines after an error line, with nothing said to fail after it, which show that the program went on
-QUIET = BURST  # the same of several processes, where those lines complain of nothing at all
 FAR = 2000  # lines after a cause, with nothing said to fail in them, which show that the program went on
 # Lines at the end of one process's log, without a complaint, which show that it survived an error before them.
-CALM_FATAL = 100  # after what seldom leaves a program alive: exit handlers and trackers write after it
-CALM = 40  # after an error line that no row knows
+CALM_FATAL = 130  # after what seldom leaves a program alive: a tracker's summary alone may have more than a hundred
+CALM = 80  # after an error line that no row knows: a stack trace or the output of nvidia-smi may follow it
 CALM_SOFT = 20  # after what a script often survives
+QUIET = BURST  # the same of several processes
 NEAR = 40  # lines between the exceptions of one failure: those of other ranks, of other threads, of a chain
 PRINTED = 2  # lines below a prompt which show that what was started there ran
 BEGUN = 20  # lines of a run that may not have come to its failure yet
@@ -44,10 +44,10 @@ def went_on(reader: Reader, number: int, most: int) -> bool:
 
 
 def calm_since(reader: Reader, number: int, most: int) -> bool:
-    """Return whether more than so many lines follow one, and none of them may be a reason.
+    """Return whether a log ends with more than so many lines without a complaint, all of them behind one line.
 
-    One process may have complained of more before them. Of several, one goes on after another has failed: there QUIET
-    lines count, and a complaint next to the line alone.
+    Of several processes, one goes on after another has failed: there QUIET lines count, and complaints within NEAR
+    lines are of the same failure.
     """
     if several(reader):
         return reader.lines - number > QUIET and reader.complaint <= number + NEAR
@@ -82,10 +82,14 @@ def last_run(reader: Reader) -> int:
     return max(_repeated_head(reader), *ends, *begins, *again, 0)
 
 
+def last_met(reader: Reader, texts: list[str]) -> int | None:
+    """Return the number of the last line that meets one of the conditions; None if none does."""
+    return max((reader.conditions.last(text)[0] for text in texts if reader.conditions.at(text)), default=None)
+
+
 def last_success(reader: Reader) -> int:
     """Return the last line that shows that a later try succeeded; 0 for none."""
-    later = [text for text in reader.settings.later_success if reader.conditions.at(text)]
-    return max((reader.conditions.last(text)[0] for text in later), default=0)
+    return last_met(reader, reader.settings.later_success) or 0
 
 
 def _named(reader: Reader, text: str) -> list[tuple[int, str]]:
@@ -118,7 +122,8 @@ def _started_again(reader: Reader, text: str) -> int:
     It must have printed something since.
     """
     named = [one for one in _named(reader, text) if reader.lines - one[0] >= PRINTED]
-    return next((number for (number, script), (_, before) in pairwise(named) if script == before), 0)
+    again = ((number, other) for (number, script), (other, before) in pairwise(named) if script == before)
+    return next((number for number, other in again if other < number), 0)  # two words may find one line twice
 
 
 def _repeated_head(reader: Reader) -> int:

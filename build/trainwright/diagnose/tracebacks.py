@@ -15,13 +15,14 @@ OTHER = re.compile(  # types that do not end like an exception
     r"(?:cv2|re|struct|zlib|socket|select|os|binascii|pickle)\.(?:error|timeout)"
     r"|(?:[A-Za-z_]\w*\.)+[A-Z]\w*|[A-Z][a-z]+[A-Z]\w*"
 )
+CAUSED = "Caused by: "  # in a chain of Java's exceptions
 FRAME = re.compile(r'\s*File "(?P<file>[^"]{1,500})", line (?P<line>\d{1,9})(?:, in (?P<name>.{1,200}))?')
 ALONE = re.compile(
-    r"(?:E {2,6}|\*\*| (?=\S{1,200}: \S{1,200} \S)|ErrorMessage \"|Caused by: )?"
+    r"(?:E {2,6}|\*\*| (?=\S{1,200}: \S{1,200} \S)|ErrorMessage \"|"
+    rf"{CAUSED})?"
     r"(?P<type>(?:[A-Za-z_]\w{0,60}\.){0,8}(?:[A-Z]\w{0,60}(?:Error|Exception)|Exception))"
     r"(?: \(see above for traceback\))?(?:: (?P<message>\S.*)|\((?:\d{1,4}, )?[\"'](?P<said>.+)[\"'],?\))$"
 )
-CAUSED = "Caused by: "
 RAISED = re.compile(r"(?P<type>[A-Za-z_][\w.]{1,200})(?:: ?(?P<message>.*))?$")
 CARET = re.compile(r"\s*\^\s*$")  # below the place in the source that Triton cannot compile; the reason follows
 AT = re.compile(r": at \d{1,6}:\d{1,6}:\s*$")  # Triton's message, up to that source
@@ -53,6 +54,7 @@ MOST_RANKS = 4096
 MOST_TEXT = 1000
 MOST_ALONE = 200  # exceptions without a traceback
 CHAINED = 4  # lines from an exception to the traceback of the one that was raised while it was handled
+JAVA_STACK = 60  # lines from one exception of such a chain to the next
 KEPT = 32  # the first exceptions, and as many of the last
 
 
@@ -133,8 +135,9 @@ class Tracebacks:
             masked((raised["message"] or raised["said"]).strip()[:MOST_TEXT]),
         )
         found = Exception_(kind, message, number, number, rank, "", masked(text[:MOST_TEXT]), None, progress)
-        if text.startswith(CAUSED) and self.lone and self.lone[-1].rank == rank:
-            self.lone.pop()  # Java's chain: what caused the exception stands below it
+        before = self.lone[-1] if self.lone else None
+        if text.startswith(CAUSED) and before and before.rank == rank and number - before.number <= JAVA_STACK:
+            self.lone.pop()  # what caused the exception stands below it
         self.lone.append(found)
         return True
 

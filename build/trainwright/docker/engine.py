@@ -152,7 +152,7 @@ def layers(name: str) -> list[str]:
     return [str(digest) for digest in client().images.get(name).attrs["RootFS"].get("Layers") or []]
 
 
-def layers_of_each(pattern: str) -> Iterator[list[str]]:
+def layers_of_images(pattern: str) -> Iterator[list[str]]:
     """Yield the digests of the unpacked layers, lowest first, of each image whose name fits a pattern."""
     import docker
 

@@ -142,6 +142,20 @@ def test_a_bar_that_was_drawn_before_another_line_shows_that_an_error_was_surviv
     assert (found["cause"], "page" in found["what"]) == (cause, cause == "stated")
 
 
+@pytest.mark.parametrize(("lines", "cause"), [(125, "exception"), (135, "unknown")])
+def test_an_exception_long_before_a_calm_end_was_caught(tmp_path: Path, lines: int, cause: str) -> None:
+    assert told(tmp_path, "ValueError: 3 channels expected\n" + CALM * lines)["cause"] == cause
+
+
+@pytest.mark.parametrize(
+    ("between", "prefix", "said"),
+    [(10, "", "IOException: the disk"), (70, "", "IllegalStateException"), (10, "[rank1]: ", "IllegalStateException")],
+)
+def test_what_caused_an_exception_of_java_stands_below_it(tmp_path: Path, between: int, prefix: str, said: str) -> None:
+    text = "java.lang.IllegalStateException: page\n" + "\tat a.B.c(B.java:9)\n" * between
+    assert said in told(tmp_path, f"{text}{prefix}Caused by: java.io.IOException: the disk\n")["what"]
+
+
 def test_what_followed_is_said(tmp_path: Path) -> None:
     (found,) = diagnosed(FOLDER / "exception.log")
     assert found["then"] == "timeout (line 5)"
@@ -205,8 +219,8 @@ NOTED = "the reader has an unexpected exception to report\n"
 @pytest.mark.parametrize(
     ("text", "cause"),
     [
-        (COMPLAINT + CALM * 30, "stated"),
-        (COMPLAINT + CALM * 60, "unknown"),
+        (COMPLAINT + CALM * 75, "stated"),
+        (COMPLAINT + CALM * 85, "unknown"),
         ("WORLD_SIZE=4\n" + COMPLAINT + CALM * 150, "stated"),
         ("WORLD_SIZE=4\n" + COMPLAINT + CALM * 300, "unknown"),
         (COMPLAINT + CALM * 60 + NOTED, "stated"),
@@ -237,8 +251,8 @@ def test_an_error_line_that_comes_again_or_long_before_the_end_is_no_reason_unle
 @pytest.mark.parametrize(
     ("text", "cause"),
     [
-        (OOM + CALM * 90, "out-of-memory"),
-        (OOM + CALM * 110, "unknown"),
+        (OOM + CALM * 125, "out-of-memory"),
+        (OOM + CALM * 135, "unknown"),
         ("WORLD_SIZE=4\n" + OOM + CALM * 150, "out-of-memory"),
         ("WORLD_SIZE=4\n" + OOM + CALM * 300, "unknown"),
         (OOM + CALM * 150 + NOTED + CALM * 900, "unknown"),
@@ -284,6 +298,8 @@ RAISED = 'Traceback (most recent call last):\n  File "/job/train.py", line 5, in
         (HEAD + COMPLAINT + HEAD + CALM * 30, "unknown", ""),
         ((HEAD + CALM * 150 + COMPLAINT) * 4, "stated", "line 612: ERROR"),
         (HEAD + FAILED + HEAD + CALM * 30 + "Training completed.\n", "none", ""),
+        (HEAD + "Training completed.\n" + HEAD + CALM * 30, "unknown", ""),
+        (HEAD + OOM + HEAD + CALM * 30 + FAILED, "unknown", ""),
     ],
     ids=count(),
 )

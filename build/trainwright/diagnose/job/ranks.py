@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from itertools import pairwise
 
 from trainwright.core.errors import masked
-from trainwright.diagnose.answer import answer, found, raised, sentence
+from trainwright.diagnose.answer import answer, found, raised_around, sentence
 from trainwright.diagnose.causes import Cause, Finding
 from trainwright.diagnose.job.ras import Ras
 from trainwright.diagnose.job.recorder import Dump
@@ -174,7 +174,7 @@ def _events(stream: Stream, consequences: set[str]) -> list[Event]:
 
 def _event(stream: Stream, row: Finding, place: str) -> Event:
     text = row.evidence[0][1]
-    within = raised(stream.reader, row)
+    within = raised_around(stream.reader, row)
     when = row.when or stream.when(row.number)
     fix = row.cause.fixes.get(place, row.cause.fix)
     what, where = sentence(stream.reader, row), within.where if within else ""

@@ -350,7 +350,7 @@ def never_arrived(job: Job) -> Verdict | None:
 def silent(job: Job) -> Verdict | None:
     """Name the ranks that say nothing of the failure that all others noticed, and recorded nothing."""
     noticed = [(rank.noticed.cause, *rank.noticed_kinds) for rank in job.ranks.values() if rank.noticed]
-    if all(one == ("nccl-connect",) for one in noticed):  # a connection that failed proves no silence
+    if all(one == ("nccl-connect",) for one in noticed):  # who has not connected yet is as quiet as who is lost
         return None
     dumped = sum(rank.dump is not None for rank in job.ranks.values())
     quiet = [
