@@ -24,7 +24,6 @@ from trainwright.diagnose.survival import (
     several,
     went_on,
 )
-from trainwright.diagnose.tracebacks import CAUSED
 
 STATED = "stated"  # the row for what a program says and no other row knows
 END = 8  # lines at the end of a log in which any complaint may be the reason
@@ -75,17 +74,7 @@ def statement(
         found[form.strength].append(Finding(quoted, number, [(number, masked(text[:MOST_TEXT]))], rank, moment(raw)))
     first = next((one for strength in strengths if (one := _first_of_the_end(reader, found[strength]))), None)
     every = sorted((one for some in found.values() for one in some), key=lambda one: one.number)
-    return _with_more(_deepest(first, every), every) if first else None
-
-
-def _deepest(first: Finding, found: list[Finding]) -> Finding:
-    """Return the last of a chain of Java's exceptions, each of which names the one that caused it."""
-    for one in found:
-        if one.number > first.number:
-            if not one.evidence[0][1].startswith(CAUSED):
-                break
-            first = one
-    return first
+    return _with_more(first, every) if first else None
 
 
 def _with_more(first: Finding, found: list[Finding]) -> Finding:
