@@ -39,8 +39,6 @@ BEHIND = 20  # lines below an exception at a program's top level: the rest of it
 GONE_ON = 20  # lines after the training which show that a job was not over when it was cancelled
 CLOSE = 5  # lines from a program's own word to the crash that it explains
 SHORTLY = 10  # lines before an end from outside: a shell's error further above did not end the script
-# What a later step of a job script raises, because the one that failed did not write a file.
-LACKS = re.compile(r"FileNotFound|No such file|not found|not exist|ImportError")
 MOST_THEN = 4  # consequences that are named
 
 
@@ -175,7 +173,7 @@ def _stated_before(reader: Reader, alive: list[Finding], survived: list[Finding]
     if symptoms(alive):
         return statement(reader, alive, survived)
     first = alive[0]
-    if first.cause.id == EXCEPTION and LACKS.search(first.told):
+    if first.cause.id == EXCEPTION and re.search(reader.settings.lacking, first.told):
         within = raised_around(reader, first)
         ends = [line for line in failed_lines(reader) if line < (within.begun if within else first.number)]
     elif STATED in first.cause.follows:

@@ -21,7 +21,8 @@ from trainwright.core.errors import ConfigError, printable
 # Prefixes that launchers add to a line: mpirun --tag-output (Open MPI 4, 5 and SageMaker's; horovodrun's), mpiexec -l,
 # srun --label, pdsh (a host's name with a digit, or its address), kubectl logs --prefix, docker compose, docker build,
 # Determined, PyTorch and torchrun (also behind the numbers of grep), vLLM, a quotation, Ray, CloudWatch and its
-# streams, Kaggle, and other time stamps. The only group in them is a rank.
+# streams, Kaggle, and other time stamps. The only group in them is a rank. Lines of vLLM's serving_*.py
+# are of one request; diagnose.toml knows them by that name, so it stays.
 PREFIX = re.compile(
     "|".join(
         (

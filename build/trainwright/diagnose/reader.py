@@ -104,6 +104,7 @@ class Settings(Model):
     telling: list[str]  # types of exceptions that say by themselves what is wrong
     late: list[str]  # types of exceptions that threads and workers raise while the process ends
     wrappers: list[str]  # exceptions that only say that something else failed: never the reason
+    lacking: str  # exceptions that a later step of a job script raises, because the one that failed wrote no file
     tried: str  # exceptions of a first try: no reason where another one was raised while they were handled
     raised_again: str  # exceptions that pass on another one, the reason only if that is not there
     places: list[Place]

@@ -61,10 +61,10 @@ def statement(
     lists = _repeated(reader, END, _without_names)
     repeated = set[str]() if said_to_fail(reader) else _repeated(reader, BURST, _kind)
     found = defaultdict[str, list[Finding]](list)
-    for number, raw, text, rank in _candidates(reader, min((one.number for one in rows), default=None)):
+    for number, raw, text, rank in _candidates(reader, since, min((one.number for one in rows), default=None)):
         whole, _ = unprefixed(raw)  # a form of the strength "last" leaves out lines with a clock of the kernel
         form = next((one for one in forms if one.line.search(whole if one.strength == "last" else text)), None)
-        if number <= since or form is None or _outlived(reader, number, form.strength):
+        if form is None or _outlived(reader, number, form.strength):
             continue
         if _without_names(text) in lists if form.strength == "last" else _kind(text) in repeated:
             continue
@@ -149,10 +149,10 @@ def symptoms(rows: list[Finding]) -> bool:
     return all(ANY in one.cause.follows for one in rows)
 
 
-def _candidates(reader: Reader, before: int | None) -> Iterator[tuple[int, str, str, str]]:
-    """Yield number, line, text without prefixes, and rank of the lines that may state an error."""
+def _candidates(reader: Reader, behind: int, before: int | None) -> Iterator[tuple[int, str, str, str]]:
+    """Yield number, line, text without prefixes, and rank of the lines between two that may state an error."""
     prefix, silent = re.compile(rf"^{reader.settings.statement_prefix}"), _silent(_unsaid(reader.settings))
-    since = max(last_run(reader), last_failure(reader), 0 if several(reader) else last_success(reader))
+    since = max(behind + 1, last_run(reader), last_failure(reader), 0 if several(reader) else last_success(reader))
     for number, raw, progress in [*reader.suspects, *reader.last_suspects]:
         if before is not None and number >= before:
             return

@@ -155,7 +155,9 @@ def last_failure(reader: Reader) -> int:
     found.sort(key=lambda one: one.begun)
     for before, one in pairwise(found):
         again = one.program and one.program == before.program
-        apart = NEAR if not again else 1 if before.kind == "KeyboardInterrupt" else CHAINED
+        apart = CHAINED if again else NEAR
+        if again and before.kind == "KeyboardInterrupt":  # Ctrl-C ended the program, whatever comes next
+            apart = 1
         if one.begun - before.number > apart and one.text != before.text:
             since = before.number + 1
     return since

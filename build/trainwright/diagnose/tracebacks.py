@@ -18,8 +18,8 @@ OTHER = re.compile(  # types that do not end like an exception
 CAUSED = "Caused by: "  # in a chain of Java's exceptions
 FRAME = re.compile(r'\s*File "(?P<file>[^"]{1,500})", line (?P<line>\d{1,9})(?:, in (?P<name>.{1,200}))?')
 ALONE = re.compile(
-    r"(?:E {2,6}|\*\*| (?=\S{1,200}: \S{1,200} \S)|ErrorMessage \"|"
-    rf"{CAUSED})?"
+    r"(?:E {2,6}|\*\*| (?=\S{1,200}: \S{1,200} \S)|ErrorMessage \""
+    rf"|{CAUSED})?"
     r"(?P<type>(?:[A-Za-z_]\w{0,60}\.){0,8}(?:[A-Z]\w{0,60}(?:Error|Exception)|Exception))"
     r"(?: \(see above for traceback\))?(?:: (?P<message>\S.*)|\((?:\d{1,4}, )?[\"'](?P<said>.+)[\"'],?\))$"
 )

@@ -1,5 +1,6 @@
 """Diagnose logs with causes and expressions that are compiled once for all tests, as one command compiles them once."""
 
+import tomllib
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
@@ -7,6 +8,12 @@ from typing import Any
 from trainwright.gate import diagnosis
 
 ROOT = Path(__file__).parents[3]
+
+
+def lines() -> list[dict[str, Any]]:
+    """Return the rows of lines/: the text of a log, and the cause that the answer must name for it."""
+    files = sorted((Path(__file__).parent / "lines").glob("*.toml"))
+    return [row for file in files for row in tomllib.loads(file.read_text())["logs"]]
 
 
 @lru_cache

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 from typer.testing import CliRunner
-from unit.diagnose.answers import diagnosed, told
+from unit.diagnose.answers import diagnosed, lines, told
 
 from trainwright.commands import register
 from trainwright.commands.options import app
@@ -18,9 +18,7 @@ from trainwright.diagnose.reader import load_settings
 register(["diagnose"])
 ROOT = Path(__file__).parents[3]
 FOLDER = Path(__file__).parent / "logs"
-LOGS = [
-    row for path in sorted((FOLDER.parent / "lines").glob("*.toml")) for row in tomllib.loads(path.read_text())["logs"]
-]
+LOGS = lines()
 
 
 def test_a_public_log_names_its_cause_and_the_fix(tmp_path: Path) -> None:

@@ -3,12 +3,12 @@
 import gzip
 import io
 import re
-import tomllib
 import tracemalloc
 from pathlib import Path
 
 import pytest
 import zstandard
+from unit.diagnose.answers import lines
 
 from trainwright.diagnose import log_lines, reader
 from trainwright.diagnose.anchors import literals
@@ -18,8 +18,7 @@ from trainwright.diagnose.reader import Reader
 
 ROOT = Path(__file__).parents[3]
 CAUSES, SETTINGS = load_causes(ROOT), reader.load_settings(ROOT)
-LINES = [tomllib.loads(path.read_text()) for path in sorted((Path(__file__).parent / "lines").glob("*.toml"))]
-TEXTS = [row["text"] for data in LINES for row in data["logs"]]
+TEXTS = [row["text"] for row in lines()]
 TEXTS += [path.read_text() for path in sorted((Path(__file__).parent / "logs").rglob("*.log"))]
 READER = Reader(CAUSES, SETTINGS)  # compiled once, as a job's diagnosis does for its many logs
 OOM = "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB"
