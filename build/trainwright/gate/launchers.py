@@ -87,7 +87,9 @@ def _bare(run: Run, script: str) -> str:
         HOST_SCRIPT.format(
             title=f"nccl-tests as {len(run.hosts)} hosts have them, by mpirun on the first one"
         ).rstrip(),
-        f"stop() {{ ssh -o BatchMode=yes -o ConnectTimeout=10 {first} {shlex.quote(ending)} || true; }}",
+        f"tidy() {{ ssh -o BatchMode=yes -o ConnectTimeout=10 {first} {shlex.quote(ending)} || true; }}",
+        # Again without the connection that starts the run, which may not have started it the first time.
+        "stop() { tidy; kill $! 2>/dev/null || true; tidy; }",
         "trap 'stop; exit 130' INT",
         "trap 'stop; exit 143' TERM",
     ]
@@ -131,18 +133,29 @@ def _containers(run: Run, script: str) -> str:
         + f"""\
 hosts=({hosts}) name={run.name} work=$(mktemp -d)
 remote=(ssh -o BatchMode=yes)
-stop() {{
-  trap '' INT TERM
-  trap - EXIT
+remove() (
   for host in "${{hosts[@]}}"; do
     "${{remote[@]}}" "$host" "docker rm --force --volumes $name >/dev/null 2>&1 || true" </dev/null &
   done
   wait
+)
+stop() {{
+  trap '' INT TERM
+  trap - EXIT
+  remove
+  wait
   rm -rf "$work"
 }}
+interrupted() {{
+  trap '' INT TERM
+  remove
+  mapfile -t running < <(jobs -p) # one of them may not have started its container yet; it is removed on exit
+  kill "${{running[@]}}" 2>/dev/null || true
+  exit "$1"
+}}
 trap stop EXIT
-trap 'stop; exit 130' INT
-trap 'stop; exit 143' TERM
+trap 'interrupted 130' INT
+trap 'interrupted 143' TERM
 
 # One key for the containers of this run, and for nothing else; it is gone with them.
 ssh-keygen -q -t ed25519 -N '' -C gate -f "$work/key"

@@ -1,13 +1,16 @@
 """Test the same run with docker, ssh and Slurm: the commands that each of them gets."""
 
+import contextlib
+import os
 import re
+import signal
 import subprocess
 from pathlib import Path
 from typing import Any
 
 import pytest
 from hosts import DIGEST, GOOD, ROOT, Host
-from unit.gate.launchers.conftest import IMAGE, KEYS, NOT_SET, SCRIPT, Make, run_here
+from unit.gate.launchers.conftest import IMAGE, KEYS, NOT_SET, SCRIPT, SSH_HERE, Make, run_here
 
 from trainwright.build import lint
 from trainwright.core.errors import ConfigError
@@ -180,3 +183,31 @@ def test_ssh_runs_on_all_hosts_and_leaves_none_of_them_waiting(make: Make, clust
         assert sorted(line.split()[1] for line in ran) == ["rm", "rm", "run", "run"]
         assert sum(" --serve" in line for line in ran) == 1
         assert all(" --network host --gpus all " in line for line in ran if line.startswith("docker run"))
+
+
+@pytest.mark.parametrize("image", [pytest.param(IMAGE, marks=KEYS), ""])
+def test_what_an_interrupt_found_connecting_starts_nothing_later(
+    make: Make, cluster: Host, image: str, tmp_path: Path
+) -> None:
+    """Each connection that starts a run waits at a gate, which opens when the script has ended."""
+    gate, begun = tmp_path / "opens", tmp_path / "begun"
+    os.mkfifo(gate)
+    waits = f'case "$*" in */proc/* | *" rm "*) ;; *--name*) read -r _ <{gate} || touch {begun} ;; esac\n'
+    cluster.program("ssh", waits + SSH_HERE)
+    text = launchers.ssh(make(image=image, hosts=["one", "two"], collectives=["all_reduce"], gpus=8), SCRIPT)
+    with subprocess.Popen(["bash", "-c", text], env=cluster.environment, stdin=subprocess.DEVNULL) as child:
+        opened = None
+        while opened is None:
+            assert child.poll() is None
+            with contextlib.suppress(OSError):  # as long as nobody waits there
+                opened = os.open(gate, os.O_WRONLY | os.O_NONBLOCK)
+        child.send_signal(signal.SIGINT)
+        try:
+            assert child.wait(60) == 130
+        finally:
+            child.kill()
+    os.close(opened)
+    while any("ssh" in line for line in cluster.left()):
+        pass
+    assert not begun.exists()
+    assert cluster.left() == []
