@@ -31,7 +31,7 @@ TAG = "tiny-1.0-cpu-py311-ec2-0123456789ab"
 BATCH, SIDE_BY_SIDE = 25, 4
 ONE = os.environ.get("SEED")
 FEW = range(int(ONE), int(ONE) + 1) if ONE else range(BATCH)  # seeds of every `make test`
-MANY = range(BATCH, BATCH + 200)  # of `make test-slow`
+MANY = range(BATCH, BATCH + 100)  # of `make test-slow`
 
 
 TRANSFER = {

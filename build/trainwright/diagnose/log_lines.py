@@ -17,18 +17,21 @@ from typing import Any, BinaryIO, cast
 import zstandard
 
 from trainwright.core.errors import ConfigError, printable
+from trainwright.diagnose import exports
 
+RAISING = r"(?=Traceback \(most|  File \"|    \S|[A-Za-z_][\w.]{0,80}(?:Error|Exception)\b)"  # before a traceback
+SERVICE = r"[\w.-]{1,64} (?!kernel)[\w./@-]{1,60}"  # a host and a program of it
 # Prefixes that launchers add to a line: mpirun --tag-output (Open MPI 4, 5 and SageMaker's; horovodrun's), mpiexec -l,
 # srun --label, pdsh (a host's name with a digit, or its address), kubectl logs --prefix, docker compose, docker build,
 # Determined, PyTorch and torchrun (also behind the numbers of grep), vLLM, a quotation, Ray, CloudWatch and its
-# streams, Kaggle, and other time stamps. The only group in them is a rank. Lines of vLLM's serving_*.py
-# are of one request; diagnose.toml knows them by that name, so it stays.
+# streams, Kaggle, other time stamps, files of a Kubernetes node, syslog. The only group in them is a rank. Lines of
+# vLLM's serving_*.py are of one request; diagnose.toml knows them by that name, so it stays.
 PREFIX = re.compile(
     "|".join(
         (
             r"(?:[A-Z][a-z]{2} [A-Z][a-z]{2} [ \d]\d \d\d:\d\d:\d\d \d{4})?"
             r"\s*\[(?:[\w.-]+@)?(?:\d+,)?(?:mpirank:)?(\d+)(?:,[^\]]*)?\](?:\[[^\]\s]{1,200}\])?\s?<std\w+>:\s?",
-            r"\[(\d{1,6})\] (?=Traceback \(most|  File \"|    \S|[A-Za-z_][\w.]{0,80}(?:Error|Exception)\b)",
+            rf"\[(\d{{1,6}})\] {RAISING}",
             r"\s*(\d+): (?=.)",
             r"(?!\S{1,80}(?:Error|Exception|Warning): |slurm|cv2\.error)"
             r"(?:[a-z][a-z-]*\d[\w.-]{0,60}|\d{1,3}(?:\.\d{1,3}){3}): (?=.)",
@@ -45,7 +48,9 @@ PREFIX = re.compile(
             r"(?=Traceback| |[\w.]{1,80}(?:Error|Exception|Interrupt): )",
             r"(?:> ?){1,3}(?=[ \w\[/*(-])",
             r"\s*\([\w:<>. ]{1,60} pid=\d+(?:, ip=[\d.]+)?\) ",
-            r"\s*\[?\d{4}-\d\d-\d\d[T ]\d\d:\d\d:\d\d(?:[.,]\d+)?(?:Z|[+-]\d\d:?\d\d)?\]? ",
+            r"\s*\[?\d{4}-\d\d-\d\d[T ]\d\d:\d\d:\d\d(?:[.,]\d+)?(?:Z|[+-]\d\d:?\d\d)?\]? "
+            rf"(?:std(?:out|err) [FP] |{SERVICE}\[\d{{1,9}}\]: {RAISING})?",
+            rf"[A-Z][a-z]{{2}} [ \d]\d \d\d:\d\d:\d\d {SERVICE}(?:\[\d{{1,9}}\])?: {RAISING}",
         )
     )
 )
@@ -64,13 +69,13 @@ STANDARD_INPUT = "-"
 def opened(file: str) -> Iterator[BinaryIO]:
     """Open a log as a byte stream. Raises ConfigError if it cannot be read."""
     if file == STANDARD_INPUT:
-        yield sys.stdin.buffer
+        yield exports.plain(sys.stdin.buffer)
         return
     if Path(file).is_dir():
         raise ConfigError("expected a log file, found a folder", where=file, fix=f"name its files: {file}/*")
     try:
         with Path(file).open("rb") as raw, unpacked(raw) as stream:
-            yield stream
+            yield exports.plain(stream)
     except (OSError, EOFError, zlib.error, zstandard.ZstdError) as error:
         why = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
         raise ConfigError("the log cannot be read", where=file, why=why, fix=f"ls -l {shlex.quote(file)}") from None
@@ -86,7 +91,8 @@ def unpacked(raw: BufferedReader) -> BinaryIO:
         return BufferedReader(cast(RawIOBase, reader))
     wide = head[:2] == codecs.BOM_UTF16_LE and head[3:] == b"\0" != head[2:3]
     if wide or (head[:2] == codecs.BOM_UTF16_BE and head[2:3] == b"\0" != head[3:]):  # its first character is of ASCII
-        return cast(BinaryIO, codecs.EncodedFile(cast(Any, raw), "utf-8", "utf-16", errors="replace"))
+        wider = codecs.EncodedFile(cast(Any, raw), "utf-8", "utf-16", errors="replace")
+        return exports.buffered(iter(lambda: wider.read(LONGEST), b""))
     return raw
 
 

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import BinaryIO
 
 from trainwright.core.errors import ConfigError
-from trainwright.diagnose import log_lines
+from trainwright.diagnose import exports, log_lines
 
 
 def lines(
@@ -37,10 +37,10 @@ def _whole(pieces: Iterator[bytes]) -> Iterator[str | None]:
             continue
         *whole, rest = (rest + piece).split(b"\n")
         for line in whole:
-            yield line[: log_lines.LONGEST].decode(errors="replace")
+            yield from exports.of_line(line[: log_lines.LONGEST].decode(errors="replace"))
         rest = rest[: log_lines.LONGEST]
     if rest:
-        yield rest.decode(errors="replace")
+        yield from exports.of_line(rest.decode(errors="replace"))
 
 
 def _piped(descriptor: int, tick: float, passed: Callable[[bytes], object] | None) -> Iterator[bytes]:

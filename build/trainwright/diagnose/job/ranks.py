@@ -38,6 +38,7 @@ class Event:
     line: int
     when: Moment | None = None
     where: str = ""  # the script's own frame, of a traceback
+    host: str = ""
 
 
 @dataclass
@@ -178,7 +179,7 @@ def _event(stream: Stream, row: Finding, place: str) -> Event:
     when = row.when or stream.when(row.number)
     fix = row.cause.fixes.get(place, row.cause.fix)
     what, where = sentence(stream.reader, row), within.where if within else ""
-    return Event(row.cause.id, what, fix, masked(text), stream.file, row.number, when, where)
+    return Event(row.cause.id, what, fix, masked(text), stream.file, row.number, when, where, stream.host)
 
 
 def _said(job: Job, stream: Stream, worlds: Counter[int]) -> None:

@@ -173,8 +173,7 @@ def _follows(job: Job, event: Event, failed: list[tuple[Event, int]]) -> bool:
 def _of_event(job: Job, event: Event, ranks: list[int]) -> Verdict:
     host = _host(job, ranks)
     where = f"{named(ranks)}{f' on {host}' if host else ''} failed first: " if ranks else ""
-    own = {stream.host for stream in job.streams if stream.file == event.file}
-    if not ranks and len(own) == 1 and len(job.hosts) > 1 and (host := next(iter(own))):
+    if not ranks and len(job.hosts) > 1 and (host := event.host):
         where = f"{host} failed first: "
     return Verdict(event.cause, where + event.what, event.fix, [at(event)], ranks, host)
 

@@ -1,0 +1,218 @@
+"""Test logs that other tools exported as records: each tells what the plain log tells, of the same writers."""
+
+import csv
+import io
+import json
+from collections.abc import Callable
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from trainwright.diagnose import exports, log_lines, tail
+
+PLAIN = """\
+Epoch 1 loss 0.5
+\rstep 1\rstep 2
+
+Traceback (most recent call last):
+  File "/opt/ml/code/train.py", line 7, in main
+    raise ValueError("3 channels, \\"RGB\\" expected\\tä")
+ValueError: 3 channels, "RGB" expected\tä
+""".removesuffix("\n").split("\n")
+BEGAN = 1_790_000_000
+STAMPS = [f"{datetime.fromtimestamp(BEGAN + number, UTC):%Y-%m-%dT%H:%M:%S}" for number in range(len(PLAIN))]
+Record = dict[str, Any]
+
+
+def records(of: Callable[[int, str], Record]) -> list[Record]:
+    return [of(number, line) for number, line in enumerate(PLAIN)]
+
+
+def rows(of: Callable[[int, str], Record]) -> str:
+    return "".join(f"{json.dumps(one)}\n" for one in records(of))
+
+
+def event(number: int, line: str) -> Record:
+    """GetLogEvents of Amazon CloudWatch Logs."""
+    return {"timestamp": (BEGAN + number) * 1000, "message": line, "ingestionTime": (BEGAN + 9) * 1000}
+
+
+def of_stream(number: int, line: str) -> Record:
+    """FilterLogEvents: it names the stream of each event."""
+    return {"logStreamName": "train-7/algo-2-1790000000", **event(number, line), "eventId": f"{number}"}
+
+
+def fields(number: int, line: str) -> list[Record]:
+    """GetQueryResults of Logs Insights."""
+    told = {"@timestamp": f"{STAMPS[number].replace('T', ' ')}.000", "@message": line, "@ptr": "Cl0"}
+    return [{"field": name, "value": value} for name, value in told.items()]
+
+
+def journal(number: int, line: str) -> Record:
+    """journalctl -o json, which writes what it cannot print as bytes."""
+    message: Any = line if line.isprintable() else [*line.encode()]
+    return {"__REALTIME_TIMESTAMP": f"{(BEGAN + number) * 1_000_000}", "_HOSTNAME": "node-1", "MESSAGE": message}
+
+
+def table() -> str:
+    text = io.StringIO()
+    writer = csv.writer(text)
+    writer.writerow(["@timestamp", "@message"])
+    writer.writerows([stamp.replace("T", " "), line] for stamp, line in zip(STAMPS, PLAIN, strict=True))
+    return text.getvalue()
+
+
+def texts(before: str) -> str:
+    """The text output of the AWS command line."""
+    lines = [f"{before}{line}\t{(BEGAN + number) * 1000}\n" for number, line in enumerate(PLAIN)]
+    return "b/36\tf/37\n" + "".join(lines)
+
+
+ALGO, POD = "algo-2", "trainer-0"
+EXPORTS = {
+    "docker": ("", rows(lambda n, line: {"log": f"{line}\n", "stream": "stderr", "time": f"{STAMPS[n]}.000000001Z"})),
+    "fluent bit": (
+        POD,
+        rows(lambda n, line: {"log": line, "time": STAMPS[n], "kubernetes": {"pod_name": POD, "host": "n1"}}),
+    ),
+    "get-log-events": ("", json.dumps({"events": records(event), "nextForwardToken": "f/37"}, indent=4)),
+    "get-log-events on one line": ("", json.dumps({"events": records(event)})),
+    "pages of get-log-events": (
+        "",
+        "".join(json.dumps({"events": [one], "nextForwardToken": "f/37"}, indent=4) + "\n" for one in records(event)),
+    ),
+    "get-log-events --query events": ("", json.dumps(records(event), indent=4)),
+    "filter-log-events": (ALGO, json.dumps({"events": records(of_stream), "searchedLogStreams": []}, indent=4)),
+    "filter-log-events --output text": (ALGO, texts("EVENTS\t36\t1790000009000\ttrain-7/algo-2-1790000000\t")),
+    "get-log-events --output text": ("", texts("EVENTS\t1790000009000\t")),
+    "aws logs tail": (
+        ALGO,
+        "".join(f"{stamp}.123000+00:00 train-7/algo-2-1790000000 {line}\n" for stamp, line in zip(STAMPS, PLAIN)),  # noqa: B905
+    ),
+    "subscription": ("", json.dumps({"owner": "1", "logEvents": [{"id": "3", **event(0, one)} for one in PLAIN]})),
+    "Logs Insights": ("", json.dumps({"results": [fields(*one) for one in enumerate(PLAIN)]})),
+    "Logs Insights, CSV": ("", table()),
+    "journald": ("node-1", rows(journal)),
+    "journald, pretty": ("node-1", "\n".join(json.dumps(one, indent=8) for one in records(journal))),
+    "Loki": (POD, rows(lambda n, line: {"labels": {"pod": POD}, "line": line, "timestamp": f"{STAMPS[n]}Z"})),
+    "Google Cloud": (
+        POD,
+        json.dumps(
+            records(
+                lambda n, line: {
+                    "textPayload": line,
+                    "timestamp": f"{STAMPS[n]}Z",
+                    "resource": {"labels": {"pod_name": POD}},
+                }
+            ),
+            indent=2,
+        ),
+    ),
+    "OpenSearch": (
+        "",
+        json.dumps(
+            {"hits": {"hits": records(lambda n, line: {"_source": {"message": line, "@timestamp": STAMPS[n]}})}}
+        ),
+    ),
+}
+
+
+def read(path: Path) -> list[str]:
+    return list(log_lines.lines(str(path)))
+
+
+def read_text(text: str, folder: Path) -> list[str]:
+    (folder / "log").write_text(text)
+    return read(folder / "log")
+
+
+@pytest.mark.parametrize("encoding", ["utf-8", "utf-8-sig", "utf-16"])
+@pytest.mark.parametrize("name", EXPORTS)
+def test_an_export_holds_the_lines_of_the_log(name: str, encoding: str, tmp_path: Path) -> None:
+    writer, text = EXPORTS[name]
+    (tmp_path / "export").write_text(text, encoding=encoding, newline="")
+    lines = [line for line in read(tmp_path / "export") if line != "b/36\tf/37"]
+    assert [log_lines.unprefixed(line) for line in lines] == [log_lines.unprefixed(line) for line in PLAIN]
+    told = [(line, log_lines.moment(stamp)) for line, stamp in zip(lines, STAMPS, strict=True) if line]
+    if writer:
+        assert {line.partition(" ")[0] for line, _ in told} == {f"[pod/{writer}/export]"}
+    if name != "subscription":
+        assert [int((log_lines.moment(line) or ("", 0))[1]) for line, _ in told] == [
+            int(when[1]) for _, when in told if when
+        ]
+
+
+def test_the_host_that_failed_first_is_named(cli: Any, tmp_path: Path) -> None:
+    """The host that only lost its peer comes first in the export."""
+    lost = "RuntimeError: Connection closed by peer [10.0.0.1]:99"
+    other = {**of_stream(9, lost), "logStreamName": "train-7/algo-1-1790000000"}
+    (tmp_path / "events.json").write_text(json.dumps({"events": [other, *records(of_stream)]}))
+    done = cli(Path(__file__).parents[3], "diagnose", str(tmp_path / "events.json"))
+    assert "algo-2 failed first: the script raised ValueError" in done.out
+
+
+def test_a_log_that_is_watched(tmp_path: Path) -> None:
+    """What Docker writes while a container runs comes in pieces of any size."""
+    raw = EXPORTS["docker"][1].encode()
+    lines = [*tail._whole(iter([raw[:50], b"", raw[50:]]))]
+    assert lines[0] is None
+    assert lines[1:] == read_text(EXPORTS["docker"][1], tmp_path)
+
+
+def test_a_traceback_beside_a_message(tmp_path: Path) -> None:
+    record = {
+        "asctime": "2026-11-27 10:00:00,123",
+        "levelname": "ERROR",
+        "message": "failed",
+        "exc_info": "\n".join(PLAIN),
+    }
+    lines = [log_lines.unprefixed(line)[0] for line in read_text(json.dumps(record) + "\nplain\n", tmp_path)]
+    assert (lines[0], lines[-2:]) == ("ERROR: failed", [PLAIN[-1], "plain"])
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "{'loss': 0.5}\n{'loss': 0.4}\n",
+        '{"loss": 0.5}\n{"loss": 0.4}\n',
+        '{"version": 2, "config": {"events": []}}',
+        '{\n  "nccl_version": "2.28"\n}\n',
+        "[1,0]<stdout>:hello\n",
+        '{"events": [',
+        '{"events": [{"message": "cut", "timestamp": 1, "ingestionTime',
+        "[" * 100_000,
+        '{"events":' * 50_000,
+        "{",
+    ],
+    ids=range(10),
+)
+def test_what_is_no_export_passes_unchanged(text: str, tmp_path: Path) -> None:
+    (tmp_path / "log").write_text(text)
+    with log_lines.opened(str(tmp_path / "log")) as stream:
+        assert stream.read().decode() == text
+
+
+def test_a_cell_that_is_too_long_ends_a_table(tmp_path: Path) -> None:
+    assert read_text("@message\nfirst\n" + "a" * 200_000, tmp_path) == [
+        "first",
+        "the rest of this export is not read: field larger than field limit (131072)",
+    ]
+
+
+def test_a_record_that_is_cut_off_stays_as_it_is(tmp_path: Path) -> None:
+    whole = json.dumps({"log": "first\n", "stream": "stderr", "time": ""})
+    assert read_text(f"{whole}\n{whole[:20]}", tmp_path) == ["first", whole[:20]]
+
+
+@given(
+    st.dictionaries(
+        st.sampled_from(["message", "timestamp", "ingestionTime", "log", "stream", "time", "MESSAGE", "levelname"]),
+        st.one_of(st.none(), st.integers(), st.floats(), st.text(), st.lists(st.integers()), st.just({})),
+    )
+)
+def test_fields_of_any_type(record: Record) -> None:
+    assert exports.of_line(json.dumps(record))
