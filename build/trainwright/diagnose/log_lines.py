@@ -32,7 +32,7 @@ PREFIX = re.compile(
             r"(?:[A-Z][a-z]{2} [A-Z][a-z]{2} [ \d]\d \d\d:\d\d:\d\d \d{4})?"
             r"\s*\[(?:[\w.-]+@)?(?:\d+,)?(?:mpirank:)?(\d+)(?:,[^\]]*)?\](?:\[[^\]\s]{1,200}\])?\s?<std\w+>:\s?",
             rf"\[(\d{{1,6}})\] {RAISING}",
-            r"\s*(\d+): (?=.)",
+            r"\s*(\d+): (?!\[[\w.,/ :-]{1,2000}\]$)(?=.)",  # not Horovod's list of tensors that a rank lacks
             r"(?!\S{1,80}(?:Error|Exception|Warning): |slurm|cv2\.error)"
             r"(?:[a-z][a-z-]*\d[\w.-]{0,60}|\d{1,3}(?:\.\d{1,3}){3}): (?=.)",
             r"\s*\[pod/[^\]]+\] ",

@@ -92,6 +92,7 @@ class Job:
     timed: dict[tuple[str, int], dict[int, tuple[str, str]]] = field(default_factory=dict)
     # group and number of a collective that did not end in time, rank: the call, what says it
     named: Counter[int] = field(default_factory=Counter)  # ranks that others waited for by name
+    lacking: dict[int, str] = field(default_factory=dict)  # rank: tensors of Horovod that it had not handed over
     begun: dict[str, dict[str, float]] = field(default_factory=dict)  # closed or waited: kind of stamp, the first time
     notes: list[str] = field(default_factory=list)
     counted: bool = False  # something says how many ranks there are
@@ -120,6 +121,8 @@ def known(
         else:
             job.rest += _events(stream, consequences)[0:1]
         _said(job, stream, worlds)
+    for number in job.lacking:
+        job.rank(number)
     for dump in dumps:
         rank = job.rank(dump.rank)
         rank.dump, rank.heard = dump, True
@@ -230,6 +233,8 @@ def _said(job: Job, stream: Stream, worlds: Counter[int]) -> None:
             for one in values.get("rank", values.get("ranks", "")).split(","):
                 if one.strip().isdigit():
                     job.named[int(one)] += 1
+        elif said.kind == "lacks":
+            job.lacking.setdefault(int(values["rank"]), values["tensors"])
         elif said.kind == "meeting" and "world" in values:
             worlds[int(values["world"])] += 1
 

@@ -309,6 +309,24 @@ def barrier(job: Job) -> Verdict | None:
     return _found(job, cause, ranks, [f"monitored barrier: {named(ranks)} did not pass it"], SILENT)
 
 
+def stalled_in_horovod(job: Job) -> Verdict | None:
+    """Name the ranks that handed Horovod other tensors than most did, or none."""
+    noticed = [*(rank.noticed for rank in job.ranks.values()), *job.rest]
+    if not job.lacking or not any(event and event.cause == "horovod-missing" for event in noticed):
+        return None
+    groups = dict[str, list[int]]()
+    for rank in sorted(job.ranks):
+        groups.setdefault(job.lacking.get(rank, ""), []).append(rank)
+    ahead = groups.pop("", [])  # these lack nothing: they wait for the others
+    evidence = [f"Horovod: {named(ranks)} had not handed over {tensors}" for tensors, ranks in groups.items()]
+    few, *others = sorted([*groups.values(), *([ahead] if ahead else [])], key=len)
+    if 2 * len(few) >= len(job.ranks) or any(len(few) == len(other) for other in others):
+        return None
+    if len(groups) == 1 and few != ahead:
+        return _found(job, "horovod-missing", few, evidence, SILENT)
+    return _found(job, "collective-mismatch", few, evidence[:2], DIFFERS)
+
+
 def of_ras(job: Job) -> Verdict | None:
     """Take what NCCL's RAS says: processes that are gone, ranks that called fewer operations."""
     gone = [(one, ras.file) for ras in job.ras for one in ras.gone]
@@ -514,7 +532,7 @@ def only_noticed(job: Job) -> Verdict | None:
 
 RULES: list[Rule] = [
     two_names, two_jobs, differing_collectives, fingerprints, other_size, own_cause, ended_by_signal, wrong_world,
-    elsewhere, ended_unseen, barrier, of_ras,
+    elsewhere, ended_unseen, barrier, stalled_in_horovod, of_ras,
     never_arrived, silent, late, other_work, behind_in_nccl, network, other_frame, only_noticed,
 ]  # fmt: skip
 

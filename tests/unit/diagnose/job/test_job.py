@@ -697,3 +697,29 @@ def test_a_line_of_a_launcher_that_only_passes_a_failure_on_is_not_the_first_fai
     job = known([], [], [], [row for row in load_causes(ROOT) if row.id == cause], {cause})
     job.rest = [Event(cause, "", "", "", "launcher.log", 1)]
     assert elsewhere(job) is None
+
+
+HOROVOD = (
+    "[2020-07-15 08:18:52.425933: W horovod/common/stall_inspector.cc:105] One or more tensors were submitted to be "
+    "reduced, gathered or broadcasted by subset of ranks and are waiting for remainder of ranks for more than 60 s"
+)
+
+
+@pytest.mark.parametrize(
+    ("lists", "cause", "ranks"),
+    [
+        (["0: [allreduce.a]", "1: [allreduce.a]", "2: [allgather.b]", "3: [allreduce.a]"], "collective-mismatch", [2]),
+        (["0: [allreduce.a]", "1: [allreduce.a]", "3: [allreduce.a, broadcast.c ...]"], "horovod-missing", []),
+        (["0: [allreduce.a]", "1: [allreduce.a]", "3!: [allreduce.a]"], "collective-mismatch", [2]),
+        (["2: [DistributedAdam_Allreduce/HorovodAllreduce_x_0]"], "horovod-missing", [2]),
+        (["2: [allreduce.a]", "3: [allreduce.a]"], "horovod-missing", []),
+        ([], "horovod-missing", []),
+    ],
+    ids=["another call", "two that differ", "ahead", "one is away", "half", "cut off"],
+)
+def test_horovod_says_who_lacks_what(lists: list[str], cause: str, ranks: list[int], tmp_path: Path) -> None:
+    """horovod/common/stall_inspector.cc: it names for each rank what others handed over and that one did not."""
+    text = labelled("[1,0]<stderr>:", "\n".join([HOROVOD, "Missing ranks:", *lists]))
+    others = "".join(f"[1,{rank}]<stdout>:step 7\n" for rank in range(4))
+    row = answer(write(tmp_path, {"job.log": others + text}) / "job.log")
+    assert (row["cause"], row.get("job", {}).get("failed_first", [])) == (cause, ranks)
