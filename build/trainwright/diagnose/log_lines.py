@@ -1,7 +1,9 @@
 """Read the lines of logs of any size, also with gzip and from standard input, and remove the prefixes of launchers."""
 
+import bz2
 import codecs
 import gzip
+import lzma
 import re
 import shlex
 import sys
@@ -21,35 +23,41 @@ from trainwright.diagnose import exports
 
 RAISING = r"(?=Traceback \(most|  File \"|    \S|[A-Za-z_][\w.]{0,80}(?:Error|Exception)\b)"  # before a traceback
 SERVICE = r"[\w.-]{1,64} (?!kernel)[\w./@-]{1,60}"  # a host and a program of it
-# Prefixes that launchers add to a line: mpirun --tag-output (Open MPI 4, 5 and SageMaker's; horovodrun's), mpiexec -l,
-# srun --label, pdsh (a host's name with a digit, or its address), kubectl logs --prefix, docker compose, docker build,
-# Determined, PyTorch and torchrun (also behind the numbers of grep), vLLM, a quotation, Ray, CloudWatch and its
-# streams, Kaggle, other time stamps, files of a Kubernetes node, syslog. The only group in them is a rank. Lines of
-# vLLM's serving_*.py are of one request; diagnose.toml knows them by that name, so it stays.
+# Prefixes that launchers add to a line; the only group in them is a rank. A traceback's lines are known behind any
+# other prefix, too. vLLM's serving_*.py write of one request; diagnose.toml knows such lines by that name, so it stays.
 PREFIX = re.compile(
     "|".join(
         (
+            # mpirun --tag-output (Open MPI 4, 5 and SageMaker's; horovodrun's)
             r"(?:[A-Z][a-z]{2} [A-Z][a-z]{2} [ \d]\d \d\d:\d\d:\d\d \d{4})?"
             r"\s*\[(?:[\w.-]+@)?(?:\d+,)?(?:mpirank:)?(\d+)(?:,[^\]]*)?\](?:\[[^\]\s]{1,200}\])?\s?<std\w+>:\s?",
-            rf"\[(\d{{1,6}})\] {RAISING}",
-            r"\s*(\d+): (?!\[[\w.,/ :-]{1,2000}\]$)(?=.)",  # not Horovod's list of tensors that a rank lacks
+            rf"\[(\d{{1,6}})\] {RAISING}",  # mpiexec -prepend-rank
+            r"\s*(\d+): (?!\[[\w.,/ :-]{1,2000}\]$)(?=.)",  # srun --label; else Horovod lists what a rank lacks
+            # pdsh, clush, argo: a host's name with a digit, or its address
             r"(?!\S{1,80}(?:Error|Exception|Warning): |slurm|cv2\.error)"
             r"(?:[a-z][a-z-]*\d[\w.-]{0,60}|\d{1,3}(?:\.\d{1,3}){3}): (?=.)",
-            r"\s*\[pod/[^\]]+\] ",
-            r"EVENTS\t\d{13}\t",
-            r"[\w.-]{1,200}/(?:algo-\d{1,4}-\d{10}|default/[0-9a-f]{3,40}) (?=.)",
-            r"\d{1,6}\.\ds[\t ]\d{1,7}[\t ](?=.)",
-            r"\s*[\w.-]+ +\| ",
+            r"\s*\[pod/[^\]]+\] ",  # kubectl logs --prefix
+            r"EVENTS\t\d{13}\t",  # aws logs --output text
+            r"[\w.-]{1,200}/(?:algo-\d{1,4}-\d{10}|default/[0-9a-f]{3,40}) (?=.)",  # streams of CloudWatch
+            r"\d{1,6}\.\ds[\t ]\d{1,7}[\t ](?=.)",  # Kaggle
+            r"\s*[\w.@-]+ +\| ",  # docker compose, docker service
             r"\s+\| ",
-            r"#\d{1,4} \d{1,6}\.\d{1,3} ",
-            r"(?:[0-9a-f]{8} )?(?:\[rank=(\d+)\] )?\|\| ",
-            r"\s*(?:\d{1,7}:)?\[(?:rank|default|trainer)(\d+)\]: ?",
+            r"#\d{1,4} \d{1,6}\.\d{1,3} ",  # docker build
+            r" {0,6}\d{1,7}\t",  # cat -n
+            r"[^\t]{1,200}\t[^\t]{1,200}\t(?=\d{4}-\d\d-\d\dT)",  # gh run view --log
+            r"[A-Z]{4,9}\t\d{4}-\d\d-\d\d[T ][\d:. Z+-]{8,30}\t[^\t]{1,200}\t",  # Vertex AI
+            # Airflow
+            r"\[\d{4}-\d\d-\d\d[T ,]{1,2}[^\]]{8,24}\] \{[\w.]{1,80}:\d{1,6}\} [A-Z]{4,8} - (?:\[[\w-]{1,60}\] )?",
+            r"\d\d:\d\d:\d\d\.\d{3} \| [A-Z]{4,8} {1,4}\| (?:Flow|Task) run '[^']{1,200}' - ",  # Prefect
+            r"(?:[0-9a-f]{8} )?(?:\[rank=(\d+)\] )?\|\| ",  # Determined
+            r"\s*(?:\d{1,7}:)?\[(?:rank|default|trainer)(\d+)\]: ?",  # PyTorch, torchrun; behind the numbers of grep
             r"ERROR \d\d-\d\d \d\d:\d\d:\d\d \[?(?!serving_)[\w./]{1,80}:\d+\] "
-            r"(?=Traceback| |[\w.]{1,80}(?:Error|Exception|Interrupt): )",
-            r"(?:> ?){1,3}(?=[ \w\[/*(-])",
-            r"\s*\([\w:<>. ]{1,60} pid=\d+(?:, ip=[\d.]+)?\) ",
+            r"(?=Traceback| |[\w.]{1,80}(?:Error|Exception|Interrupt): )",  # vLLM
+            r"(?:> ?){1,3}(?=[ \w\[/*(-])",  # a quotation
+            r"\s*\([\w:<>. -]{1,60}(?:, rank=\d+)?,? pid=\d+(?:, ip=[\d.]+)?\) ",  # Ray, SkyPilot
             r"\s*\[?\d{4}-\d\d-\d\d[T ]\d\d:\d\d:\d\d(?:[.,]\d+)?(?:Z|[+-]\d\d:?\d\d)?\]? "
-            rf"(?:std(?:out|err) [FP] |{SERVICE}\[\d{{1,9}}\]: {RAISING})?",
+            # behind a time: a node's files of Kubernetes, GitLab, syslog
+            rf"(?:std(?:out|err) [FP] |[0-9a-f]{{2}}[OE][ +]|{SERVICE}\[\d{{1,9}}\]: {RAISING})?",
             rf"[A-Z][a-z]{{2}} [ \d]\d \d\d:\d\d:\d\d {SERVICE}(?:\[\d{{1,9}}\])?: {RAISING}",
         )
     )
@@ -59,7 +67,7 @@ GLOG = re.compile(r"\b[EFIW](?P<month>\d\d)(?P<day>\d\d) (?P<time>\d\d:\d\d:\d\d
 STAMP_WITHIN = 120  # characters of a line in which its time is looked for
 Moment = tuple[str, float]  # the kind of a time stamp, and its seconds: only those of one kind compare
 LOOKED_AT = 4096  # characters of a line: all patterns match within these, and more would cost time
-ANSI = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]")
+ANSI = re.compile(r"\x1b(?:\[[0-9;?]*[A-Za-z]|_bk;t=\d{1,20}\x07)")  # colours, and Buildkite's times
 LONGEST = 1 << 16  # characters of a line that are read
 NUMBER = re.compile(r"\d{100,}")  # longer than any printed number: int() and float() reject it, or return infinity
 STANDARD_INPUT = "-"
@@ -76,16 +84,20 @@ def opened(file: str) -> Iterator[BinaryIO]:
     try:
         with Path(file).open("rb") as raw, unpacked(raw) as stream:
             yield exports.plain(stream)
-    except (OSError, EOFError, zlib.error, zstandard.ZstdError) as error:
+    except (OSError, EOFError, zlib.error, lzma.LZMAError, zstandard.ZstdError) as error:
         why = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
         raise ConfigError("the log cannot be read", where=file, why=why, fix=f"ls -l {shlex.quote(file)}") from None
 
 
 def unpacked(raw: BufferedReader) -> BinaryIO:
-    """Return a file's content: unpacked if it is of gzip or zstd, and as UTF-8 if it begins like UTF-16."""
+    """Return a file's content: unpacked if it is of gzip, bzip2, xz or zstd, and as UTF-8 if it begins like UTF-16."""
     head = raw.peek(4)[:4]
     if head[:2] == b"\x1f\x8b":
         return cast(BinaryIO, gzip.open(raw))
+    if head[:3] == b"BZh":
+        return cast(BinaryIO, bz2.open(raw))
+    if head == b"\xfd7zX":
+        return cast(BinaryIO, lzma.open(raw))
     if head == zstandard.FRAME_HEADER:
         reader = zstandard.ZstdDecompressor().stream_reader(raw, read_across_frames=True)
         return BufferedReader(cast(RawIOBase, reader))

@@ -19,7 +19,7 @@ from pydantic import Field
 from trainwright.core.errors import masked, printable
 from trainwright.core.toml import Model, load
 from trainwright.diagnose.causes import LATER, MOST_TEXT, SURVIVED, Cause, Expression, Signatures
-from trainwright.diagnose.log_lines import LONGEST, LOOKED_AT, NUMBER, last_drawn, moment, unprefixed
+from trainwright.diagnose.log_lines import ANSI, LONGEST, LOOKED_AT, NUMBER, last_drawn, moment, unprefixed
 from trainwright.diagnose.nccl_debug import Seen
 from trainwright.diagnose.tracebacks import BEGIN, FRAMES, IGNORED, LOGGING, Tracebacks
 
@@ -50,7 +50,7 @@ FACTS = (  # words in the lines that Seen reads
 TABLES = ("out-of-place", "# nThread", "Avg bus bandwidth", "# nccl-tests version")  # words of nccl-tests
 CONTROLS = re.compile(rb"[\x01-\x06\x0e-\x1a\x1c-\x1f\x7f]")
 MOST_CONTROLS = 100  # a file with zero bytes is binary if more than one of so many bytes is a control character
-COLOURS = re.compile(rb"\x1b\[[0-9;?]*[A-Za-z]")
+COLOURS = re.compile(ANSI.pattern.encode())
 CONDITION, FACT, TABLE, TRACEBACK, PROGRESS, SUSPECT = range(6)
 MOST_CHAINS = 200  # sentences of such chains that are kept
 CHAIN = re.compile(rb"(?:During handling of the|The) above exception,? (?:another|was the direct cause)")

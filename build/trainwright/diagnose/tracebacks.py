@@ -45,6 +45,10 @@ USER_CODE = "in user code:"  # TensorFlow's message that holds another traceback
 BETWEEN = re.compile(
     r"\s*$|Detected at node |<stack traces unavailable>|Node: |defined at \(most recent"
 )  # TensorFlow's graph
+DIGITS = re.compile(r"\d+")
+LONGEST_PREFIX = 300  # characters before a traceback's first line
+WARNS = re.compile(r"\bW(?:ARN|ARNING|\d{4})\b")  # in such a prefix: the program goes on
+NO_PREFIX = re.compile(r"[a-z](?:Error|Exception|Interrupt)\b")  # another exception, whose line end is lost
 LIBRARY = ("/site-packages/", "/dist-packages/", "/lib/python", "<frozen ", "/lib64/python", "<string>")
 MOST_LINES = 400  # of one traceback
 MOST_OF_GRAPH = 4000  # of where the nodes of TensorFlow's graph were defined, in the middle of a message
@@ -82,6 +86,7 @@ class _Open:
     foreign: int = 0
     ignored: bool = False
     indent: int = 0  # of all its lines, in the output of what prints another program's
+    prefix: re.Pattern[str] | None = None  # what stands before each of its lines
     program: str = ""
     own: str = ""
     last: str = ""
@@ -157,7 +162,9 @@ class Tracebacks:
         if BEGIN not in text and (rank in self._open or rank in self._logging or not FRAME.match(text)):
             return
         if len(self._open) < MOST_RANKS or rank in self._open:
-            self._open[rank] = _Open(number, when, ignored=rank in self._ignored)
+            prefix = _prefix(text)
+            warns = prefix is not None and bool(WARNS.search(text.partition(BEGIN)[0]))
+            self._open[rank] = _Open(number, when, ignored=warns or rank in self._ignored, prefix=prefix)
             self._ignored.discard(rank)
             self.feed(text, number, rank)
 
@@ -167,6 +174,8 @@ class Tracebacks:
         if one is None:
             return
         one.lines += 1
+        if one.prefix and (before := one.prefix.match(text)):
+            text = text[before.end() :]
         if one.indent and text[: one.indent].isspace():
             text = text[one.indent :]
         if one.ended:
@@ -247,6 +256,18 @@ class Tracebacks:
         else:
             self.last = [*self.last[1 - KEPT :], found]
         return found
+
+
+def _prefix(text: str) -> re.Pattern[str] | None:
+    """Return what matches the prefix of a traceback's first line also with other numbers, such as a later time.
+
+    Too many programs put one before each line of others (CI systems, schedulers of workflows, tails of logs) to know
+    them all.
+    """
+    before = text.partition(BEGIN)[0]
+    if not before.strip() or BEGIN not in text or len(before) > LONGEST_PREFIX or NO_PREFIX.search(before):
+        return None
+    return re.compile(r"\s*" + r"\d+".join(map(re.escape, DIGITS.split(before.lstrip()))))
 
 
 def _asserted(kind: str, source: str) -> str:

@@ -8,9 +8,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from trainwright.core.errors import masked
+from trainwright.core.errors import ConfigError, masked
 from trainwright.diagnose.answer import Answer, answer
 from trainwright.diagnose.causes import Cause, load_causes
+from trainwright.diagnose.job import archives
 from trainwright.diagnose.job import diagnosis as job_diagnosis
 from trainwright.diagnose.job.collect import Left, left
 from trainwright.diagnose.job.said import load_settings
@@ -49,18 +50,26 @@ def diagnosed(
 
     `names` says what files are called in the answer. Raises ConfigError for a log that cannot be read.
     """
-    known = known or known_of(root)
-    if STANDARD_INPUT not in paths:
-        return _all(left(paths), known, names)
-    with tempfile.NamedTemporaryFile() as copy:  # it may be read twice
-        shutil.copyfileobj(sys.stdin.buffer, copy)
-        copy.flush()
-        found = left([copy.name if path == STANDARD_INPUT else path for path in paths])
-        return _all(found, known, {copy.name: STANDARD_INPUT})
+    known, names = known or known_of(root), dict(names or {})
+    with tempfile.TemporaryDirectory() as folder:
+        if STANDARD_INPUT in paths:  # it may be read twice
+            copy = Path(folder) / "input"
+            with copy.open("wb") as out:
+                shutil.copyfileobj(sys.stdin.buffer, out)
+            paths, names = (
+                [str(copy) if path == STANDARD_INPUT else path for path in paths],
+                {str(copy): STANDARD_INPUT},
+            )
+        paths, names = archives.unpacked(paths, Path(folder) / "archives", names)
+        try:
+            return _all(left(paths), known, names)
+        except ConfigError as error:
+            error.where = names.get(error.where, error.where)
+            raise
 
 
-def _all(found: Left, known: Known, names: dict[str, str] | None = None) -> list[dict[str, Any]]:
-    names, rows = names or {}, list[dict[str, Any]]()
+def _all(found: Left, known: Known, names: dict[str, str]) -> list[dict[str, Any]]:
+    rows = list[dict[str, Any]]()
     if len(found.logs) == 1 and not (found.folder or found.dumps or found.ras):
         kind = labelled(found.logs[0])
         if kind != "hosts":  # one log is read alone, and as one of several ranks if it only shows consequences

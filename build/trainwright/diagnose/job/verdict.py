@@ -2,7 +2,7 @@
 
 from collections import Counter
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from trainwright.core.progress import counted
 from trainwright.diagnose.job import collectives
@@ -324,7 +324,8 @@ def stalled_in_horovod(job: Job) -> Verdict | None:
         return None
     if len(groups) == 1 and few != ahead:
         return _found(job, "horovod-missing", few, evidence, SILENT)
-    return _found(job, "collective-mismatch", few, evidence[:2], DIFFERS)
+    found = _found(job, "collective-mismatch", few, evidence[:2], DIFFERS)
+    return replace(found, fix=job.causes["horovod-missing"].fix)
 
 
 def of_ras(job: Job) -> Verdict | None:

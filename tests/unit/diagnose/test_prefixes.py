@@ -1,0 +1,108 @@
+"""Test that a traceback is read behind whatever a tool puts before each line: {line} is the log's, {n} its number."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from unit.diagnose.answers import diagnosed
+
+LINES = """\
+Epoch 1 loss 0.5
+Traceback (most recent call last):
+  File "/opt/ml/code/train.py", line 10, in <module>
+    main()
+  File "/opt/ml/code/train.py", line 5, in main
+    raise ValueError("3 channels expected")
+ValueError: 3 channels expected
+""".splitlines()
+COMPLAINT = ["step 1 loss 0.5", "ERROR: the list of shards is empty", "make: *** [train] Error 1"]
+PREFIXED = {
+    "plain": "{line}",
+    "docker compose": "trainer-1  | {line}",
+    "docker service logs": "train.1.x7kq0b@ip-10-0-0-5    | {line}",
+    "stern": "\x1b[36mtrainer-0\x1b[0m \x1b[1;36mpytorch\x1b[0m {line}",
+    "kubetail": "[trainer-0 pytorch] {line}",
+    "kubectl logs --prefix --timestamps": "[pod/trainer-0/pytorch] 2026-11-27T10:00:0{n}.123456789Z {line}",
+    "a node's file of Kubernetes": "2026-11-27T10:00:0{n}.123456789Z stderr F {line}",
+    "mpiexec -prepend-rank": "[0] {line}",
+    "srun --label": " 0: {line}",
+    "torchrun --tee": "[default0]:{line}",
+    "pdsh": "node1: {line}",
+    "ansible": "node1 | {line}",
+    "parallel --tag": "node1\t{line}",
+    "Ray": "\x1b[36m(RayTrainWorker pid=1234, ip=10.0.0.5)\x1b[0m {line}",
+    "SkyPilot": "(worker1, rank=1, pid=1234, ip=10.0.0.1) {line}",
+    "SkyPilot, one node": "(train, pid=1234) {line}",
+    "Metaflow": "2026-11-27 10:00:0{n}.123 [172/train/3 (pid 123)] {line}",
+    "Airflow 2": "[2026-11-27T10:00:0{n}.123+0000] {{pod_manager.py:468}} INFO - [base] {line}",
+    "Airflow 1": "[2026-11-27 10:00:0{n},123] {{bash.py:173}} INFO - {line}",
+    "Prefect": "10:00:0{n}.123 | INFO    | Flow run 'red-fox' - {line}",
+    "argo logs": "train-abc-1234567: {line}",
+    "Jenkins": "[2026-11-27T10:00:0{n}.123Z] {line}",
+    "Jenkins, Timestamper": "10:00:0{n}  {line}",
+    "TeamCity": "[10:00:0{n}] :\t [Step 1/3] {line}",
+    "Buildkite": "\x1b_bk;t=170000000000{n}\x07{line}",
+    "GitHub Actions": "2026-11-27T10:00:0{n}.1234567Z {line}",
+    "gh run view --log": "train\tRun training\t2026-11-27T10:00:0{n}.1234567Z {line}",
+    "GitLab": "2026-11-27T10:00:0{n}.123456Z 00O {line}",
+    "Azure ML": "[2026-11-27T10:00:0{n}.123456] {line}",
+    "Vertex AI": "INFO\t2026-11-27 10:00:0{n} -0800\tworkerpool0-0\t{line}",
+    "Amazon ECS": "2026-11-27T10:00:0{n}Z ecs/train/0123456789abcdef0123456789abcdef {line}",
+    "Container Insights": "2026-11-27T10:00:0{n}.123000+00:00 ip-10-0-0-5-application.containers.t_n.log {line}",
+    "AWS CodeBuild": "[Container] 2026/11/27 10:00:0{n}.123456 {line}",
+    "Heroku": "2026-11-27T10:00:0{n}.123456+00:00 app[worker.1]: {line}",
+    "journalctl": "Nov 27 10:00:0{n} node-1 python3[77]: {line}",
+    "journalctl -o short-iso": "2026-11-27T10:00:0{n}+0000 node-1 python3[77]: {line}",
+    "pm2": "0|train    | {line}",
+    "foreman": "10:00:0{n} train.1   | {line}",
+    "ts": "Nov 27 10:00:0{n} {line}",
+    "cat -n": "     {n}\t{line}",
+    "diff": "+{line}",
+    "a quotation": "> {line}",
+    "Python's logging": "2026-11-27 10:00:0{n},123 - train - ERROR - {line}",
+    "loguru": "2026-11-27 10:00:0{n}.123 | ERROR    | __main__:main:5 - {line}",
+    "Dask": "2026-11-27 10:00:0{n},123 - distributed.worker - {line}",
+    "Windows": "{line}\r",
+}
+
+
+def answer(folder: Path, form: str, lines: list[str]) -> dict[str, Any]:
+    text = "".join(form.format(n=number, line=line) + "\n" for number, line in enumerate(lines))
+    (folder / "train.log").write_text(text, newline="")
+    (row,) = diagnosed(folder / "train.log")
+    return row
+
+
+@pytest.mark.parametrize("form", PREFIXED.values(), ids=PREFIXED)
+def test_a_traceback_behind_a_prefix(form: str, tmp_path: Path) -> None:
+    row = answer(tmp_path, form, LINES)
+    assert row["cause"] == "exception"
+    assert "ValueError: 3 channels expected, at /opt/ml/code/train.py:5 in main" in row["what"]
+
+
+def test_lines_below_a_complaint_need_no_prefix(tmp_path: Path) -> None:
+    """A logger writes its prefix once, before the first line of a traceback."""
+    row = answer(tmp_path, "{line}", [LINES[0], f"2026-11-27 10:00:00,123 ERROR {LINES[1]}", *LINES[2:]])
+    assert "at /opt/ml/code/train.py:5 in main" in row["what"]
+
+
+@pytest.mark.parametrize("name", ["Airflow 2", "Prefect", "Vertex AI", "SkyPilot", "GitLab", "gh run view --log"])
+def test_the_level_in_a_prefix_is_that_of_the_tool(name: str, tmp_path: Path) -> None:
+    assert answer(tmp_path, PREFIXED[name], COMPLAINT)["cause"] == "stated"
+
+
+@pytest.mark.parametrize(
+    "form",
+    [
+        "[2026-11-27 10:00:0{n},500] torch._dynamo.convert_frame: [WARNING] {line}",
+        "W1127 10:00:0{n}.5 77 a.py:5] {line}",
+    ],
+)
+def test_a_traceback_that_only_warns(form: str, tmp_path: Path) -> None:
+    assert answer(tmp_path, form, LINES)["cause"] == "unknown"
+
+
+def test_what_a_lost_line_end_left_is_no_prefix(tmp_path: Path) -> None:
+    raised = "RuntimeError: this type is not supported"
+    row = answer(tmp_path, "{line}", [f"{raised}{LINES[1]}", *LINES[2:-1], raised])
+    assert row["evidence"] == f"line 6: {raised}"
