@@ -1,6 +1,5 @@
 """Unpack archives of a job's logs (tar, packed or not, and zip) into a folder, safely: nothing is linked or run."""
 
-import stat
 import tarfile
 import zipfile
 from collections.abc import Iterator
@@ -55,7 +54,7 @@ def _members(path: str) -> Iterator[Member] | None:
 def _of_zip(path: str) -> Iterator[Member]:
     with zipfile.ZipFile(path) as archive:
         for entry in archive.infolist():
-            if not entry.is_dir() and not stat.S_ISLNK(entry.external_attr >> 16):
+            if not entry.is_dir():
                 with archive.open(entry) as content:
                     yield entry.filename, content
 

@@ -320,7 +320,7 @@ def stalled_in_horovod(job: Job) -> Verdict | None:
     ahead = groups.pop("", [])  # these lack nothing: they wait for the others
     evidence = [f"Horovod: {named(ranks)} had not handed over {tensors}" for tensors, ranks in groups.items()]
     few, *others = sorted([*groups.values(), *([ahead] if ahead else [])], key=len)
-    if 2 * len(few) >= len(job.ranks) or any(len(few) == len(other) for other in others):
+    if not others or len(few) == len(others[0]):
         return None
     if len(groups) == 1 and few != ahead:
         return _found(job, "horovod-missing", few, evidence, SILENT)

@@ -63,6 +63,12 @@ def test_an_archive_is_read_as_a_folder(kind: str, tmp_path: Path) -> None:
     assert row["evidence"] == f"{tmp_path}/logs/logs/rank-1.log:3: ValueError: 3 channels"
 
 
+def test_weights_are_not_unpacked(tmp_path: Path) -> None:
+    (tmp_path / "archive").write_bytes(tarred(LOGS))
+    archives.unpacked([str(tmp_path / "archive")], tmp_path / "into", {})
+    assert {path.suffix for path in (tmp_path / "into").rglob("*.*")} == {".log"}
+
+
 @pytest.mark.parametrize("pack", [bz2.compress, lzma.compress], ids=["bz2", "xz"])
 def test_one_packed_log(pack: Callable[[bytes], bytes], tmp_path: Path) -> None:
     assert told(tmp_path, pack(LOGS["logs/rank-1.log"].encode()))["evidence"] == "line 3: ValueError: 3 channels"
@@ -81,7 +87,7 @@ def test_no_file_lands_outside(name: str, pack: Callable[[dict[str, str]], bytes
     written = [path for path in tmp_path.rglob("*.log") if path.is_file()]
     assert len(written) == 1
     assert Path(folder) in written[0].parents
-    assert names[str(written[0])].endswith("out.log")
+    assert names[str(written[0])].endswith("/out.log")
 
 
 @pytest.mark.parametrize("kind", [tarfile.SYMTYPE, tarfile.LNKTYPE, tarfile.CHRTYPE, tarfile.FIFOTYPE])

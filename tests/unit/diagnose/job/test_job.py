@@ -713,9 +713,10 @@ HOROVOD = (
         (["0: [allreduce.a]", "1: [allreduce.a]", "3!: [allreduce.a]"], "collective-mismatch", [2]),
         (["2: [DistributedAdam_Allreduce/HorovodAllreduce_x_0]"], "horovod-missing", [2]),
         (["2: [allreduce.a]", "3: [allreduce.a]"], "horovod-missing", []),
+        ([f"{rank}: [allreduce.a]" for rank in range(4)], "horovod-missing", []),
         ([], "horovod-missing", []),
     ],
-    ids=["another call", "two that differ", "ahead", "one is away", "half", "cut off"],
+    ids=["another call", "two that differ", "ahead", "one is away", "half", "all that are known", "cut off"],
 )
 def test_horovod_says_who_lacks_what(lists: list[str], cause: str, ranks: list[int], tmp_path: Path) -> None:
     """horovod/common/stall_inspector.cc: it names for each rank what others handed over and that one did not."""
