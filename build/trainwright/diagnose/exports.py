@@ -1,4 +1,4 @@
-"""Read logs that another tool exported as records: Docker, CloudWatch, journald, Loki, Google Cloud, OpenSearch.
+"""Read logs that another tool exported as records, or gathered from several hosts: CloudWatch, journald, pdsh, Ray.
 
 Each message becomes lines of its own, behind its time and the label of its writer, as `kubectl logs --prefix` writes
 them. What is no such export passes unchanged.
@@ -27,6 +27,26 @@ TEXTS = re.compile(
     r"EVENTS\t(?:\d+\t\d{13}\t(?P<stream>[^\t]+)|\d{13})\t(?P<message>.*)\t(?P<timestamp>\d{13})"
     r"|(?P<when>\d{4}-\d\d-\d\dT\S{8,40}) (?P<who>\S{1,300}/algo-\d{1,4}-\d{10}) (?P<text>.*)"
 )
+# What stands before each line of a log that several hosts or processes wrote.
+COUNTED = (
+    "acc|batch|block|case|cuda|epoch|exp|fold|gpu|group|iter|layer|level|loss|model|phase|rank|round|run|seed|split|stage"
+    "|step|task|test|top|trial"
+)  # words before a number that is not a host's
+WRITERS = tuple(
+    re.compile(f"{before} (?P<text>.*)")
+    for before in (
+        # pdsh, clush, argo: a host's name with a digit, or its address
+        rf"(?P<who>(?!(?:{COUNTED})[a-z]*[-_]?\d)[a-z][a-z-]*\d[\w.-]{{0,60}}|(?:\d{{1,3}}\.){{3}}\d+):",
+        r"\((?P<who>head|worker\d+), rank=\d+, pid=\d+(?:, ip=[\d.]+)?\)",  # SkyPilot
+        r"\((?P<who>\w{1,60} pid=\d+(?:, ip=[\d.]+)?)\)",  # Ray, vLLM
+        # stern, kubetail: a pod of a set or of a job, and its container
+        r"\[?(?P<who>[a-z][a-z0-9.-]{0,200}-(?:\d{1,4}|(?=[a-z]{0,4}\d)[a-z0-9]{5}))(?: [a-z0-9-]{1,63})?\]?",
+        r"[A-Z][a-z]{2} [ \d]\d \d\d:\d\d:\d\d (?P<who>[\w.-]{1,64}) [\w./@-]{1,60}(?:\[\d{1,9}\])?:",  # journalctl
+        # aws logs tail: AWS Batch, Container Insights
+        r"(?P<when>\d{4}-\d\d-\d\dT\S{8,40}) (?P<who>\S{1,300}/default/[0-9a-f]{16,40}|\S{0,300}containers\.\S{1,300})",
+    )
+)
+SAMPLE, MOSTLY, AGAIN = 400, 0.6, 3  # lines that show it, the part that names a writer, how often each is named
 PEEKED = 1024  # bytes that show whether a log may be an export
 Record = dict[str, Any]
 
@@ -65,7 +85,7 @@ LISTS_IN = re.compile(f'"(?:{"|".join(LISTS)})"'.encode())
 def plain(stream: BinaryIO) -> BinaryIO:
     """Return the messages of an export as lines, or the stream itself if it cannot be one."""
     head = cast(BufferedReader, stream).peek(PEEKED)[:PEEKED].removeprefix(BOM).lstrip()
-    may_be = head.startswith((b"{", b"[", b"@", b'"')) or _has_texts(head)
+    may_be = head.startswith((b"{", b"[", b"@", b'"')) or _has_texts(head) or bool(_form(head))
     return buffered(_read(stream)) if may_be else stream
 
 
@@ -108,6 +128,9 @@ def _read(stream: BinaryIO) -> Iterator[bytes]:
             yield _joined(of_line(row))
     elif "@message" in first and first.lstrip('"').startswith("@"):
         yield from map(_joined, _of_table(_rows(pieces)))
+    elif (form := _form(head)) and _several(form, head):
+        for row in _rows(pieces):
+            yield _joined(_of_writer(form, row))
     elif first.strip() in ("{", "[") or (first.lstrip()[:1] in ("{", "[") and LISTS_IN.search(head)):
         yield from _of_document(pieces)
     else:
@@ -116,6 +139,24 @@ def _read(stream: BinaryIO) -> Iterator[bytes]:
 
 def _has_texts(head: bytes) -> bool:
     return any(map(TEXTS.fullmatch, head[:PEEKED].decode(errors="replace").splitlines()))
+
+
+def _form(head: bytes) -> re.Pattern[str] | None:
+    """Return what most lines of a log's beginning begin with, if that names their writer."""
+    lines = [line for line in head.decode(errors="replace").splitlines()[:SAMPLE] if line.strip()]
+    return next((form for form in WRITERS if sum(map(bool, map(form.match, lines))) > MOSTLY * len(lines)), None)
+
+
+def _several(form: re.Pattern[str], head: bytes) -> bool:
+    found = [match["who"] for match in map(form.match, head.decode(errors="replace").splitlines()[:SAMPLE]) if match]
+    return 1 < len(set(found)) <= len(found) / AGAIN
+
+
+def _of_writer(form: re.Pattern[str], line: str) -> list[str]:
+    if not (found := form.fullmatch(line)):
+        return [line]
+    parts = found.groupdict(default="")
+    return _told(parts["text"], parts.get("when"), re.sub(r"[=, ]+", "-", parts["who"]))
 
 
 def _joined(lines: list[str]) -> bytes:

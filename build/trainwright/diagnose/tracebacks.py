@@ -38,6 +38,7 @@ HEADS = re.compile(  # of a message that only introduces what stands below it
         )
     )
 )
+LOGGED = re.compile(r"\[?(?:DEBUG|INFO|WARNING|ERROR|CRITICAL)\b[^(]*\d")  # a logger's line, no part of a message
 ROOT = re.compile(r"\s{0,8}\(\d{1,4}\) [A-Z][\w ]{2,40}: ")  # one of TensorFlow's root errors
 USER_INDENT = "    "
 USER_FRAME = re.compile(r"(?P<file>\S{1,500}\.py):(?P<line>\d{1,9}) (?P<name>\S{1,200})")  # until TensorFlow 2.6
@@ -185,6 +186,9 @@ class Tracebacks:
                 one.caret = one.caret or bool(CARET.match(text))
                 if not one.caret or CARET.match(text):
                     return
+            if LOGGED.match(text):
+                del self._open[rank]
+                return
             if text.strip() and HEADS.search(one.ended.text):
                 one.ended.number, one.ended.text = number, masked(f"{one.ended.text} {text.strip()}"[:MOST_TEXT])
             one.ended.message = masked(f"{one.ended.message} {text.strip()}".strip()[:MOST_TEXT])

@@ -106,3 +106,49 @@ def test_what_a_lost_line_end_left_is_no_prefix(tmp_path: Path) -> None:
     raised = "RuntimeError: this type is not supported"
     row = answer(tmp_path, "{line}", [f"{raised}{LINES[1]}", *LINES[2:-1], raised])
     assert row["evidence"] == f"line 6: {raised}"
+
+
+OTHER = [*LINES[:5], "    dist.all_reduce(loss)", "RuntimeError: Connection closed by peer [10.0.0.2]:31662"]
+WRITERS = {
+    "pdsh": ("node1: ", "node2: ", "node1"),
+    "DeepSpeed over pdsh": ("10.0.0.1: [rank0]: ", "10.0.0.2: [rank8]: ", "10.0.0.1"),
+    "argo logs": ("train-abc-123: ", "train-abc-456: ", "train-abc-123"),
+    "SkyPilot": ("(head, rank=0, pid=12) ", "(worker1, rank=1, pid=13, ip=10.0.0.2) ", "head"),
+    "Ray": ("(Worker pid=12, ip=10.0.0.1) ", "(Worker pid=13, ip=10.0.0.2) ", "Worker-pid-12-ip-10.0.0.1"),
+    "stern": ("trainer-0 pytorch ", "trainer-1 pytorch ", "trainer-0"),
+    "kubetail": ("[trainer-x2k4p] ", "[trainer-b7n5q] ", "trainer-x2k4p"),
+    "docker service logs": ("train.1.x7@node1    | ", "train.2.y8@node2    | ", "train.1.x7@node1"),
+    "journalctl": ("Nov 27 10:00:00 a python3[77]: ", "Nov 27 10:00:00 b python3[78]: ", "a"),
+    "AWS Batch": (
+        "2026-11-27T10:00:00.123000+00:00 t/default/0123456789abcdef ",
+        "2026-11-27T10:00:00.123000+00:00 t/default/fedcba9876543210 ",
+        "t-default-0123456789abcdef",
+    ),
+    "Container Insights": (
+        "2026-11-27T10:00:00.123000+00:00 n-application.var.log.containers.trainer-0_ns_c-0f.log ",
+        "2026-11-27T10:00:00.123000+00:00 n-application.var.log.containers.trainer-1_ns_c-1f.log ",
+        "trainer-0",
+    ),
+}
+
+
+@pytest.mark.parametrize(("first", "second", "name"), WRITERS.values(), ids=WRITERS)
+def test_two_hosts_in_one_log(first: str, second: str, name: str, tmp_path: Path) -> None:
+    """Their tracebacks stand in each other's middle; that of the other one ends first."""
+    mixed = [f"{second}{OTHER[0]}", f"{first}{LINES[0]}", f"{second}{OTHER[1]}"]
+    for one, other in zip(LINES[1:], [*OTHER[2:], "exiting"], strict=True):
+        mixed += [f"{first}{one}", f"{second}{other}"]
+    row = answer(tmp_path, "{line}", mixed)
+    assert f"{name} failed first: the script raised ValueError" in row["what"]
+    assert "at /opt/ml/code/train.py:5 in main" in row["what"]
+
+
+def test_counted_words_are_no_hosts(tmp_path: Path) -> None:
+    lines = [f"epoch{number}: loss 0.{number}" for number in (1, 1, 1, 2, 2, 2)]
+    assert "failed first" not in answer(tmp_path, "{line}", [*lines, *(f"epoch2: {line}" for line in LINES)])["what"]
+
+
+def test_a_logger_s_line_is_no_part_of_a_message(tmp_path: Path) -> None:
+    raised = "RuntimeError: CUDA Error: invalid argument at /workspace/csrc/allocator.cpp:139"
+    row = answer(tmp_path, "{line}", [*LINES[:-1], raised, "INFO 06-02 14:32:23 [core.py:736] Waiting for requests"])
+    assert row["evidence"] == f"line 7: {raised}"

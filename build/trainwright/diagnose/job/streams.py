@@ -25,7 +25,7 @@ LABELS = {  # words of further labels, and the kind of label that they are part 
     b"[rank": "", b"[Rank ": "", b"[default": "local", b"[trainer": "local", b"<std": "mpi"
 }  # fmt: skip
 POD = re.compile(rb"\[pod/([^/\]\s]{1,253})/[^\]\s]{1,253}\] ")  # kubectl logs --prefix
-COLUMN = re.compile(rb"([\w.-]{1,253}) +\| ")  # docker compose, SageMaker's local mode, `trainwright run`
+COLUMN = re.compile(rb"([\w.@-]{1,253}) +\| ")  # docker compose and service, SageMaker's local mode, `trainwright run`
 TASK = re.compile(rb" {0,6}(\d{1,6}): ")  # srun --label
 MPI = re.compile(
     rb"\[(?:[\w.-]+@)?\d{1,10},(?:mpirank:)?(\d{1,6})(?:,([\w.-]{1,253}))?\]\s?<std\w{3}>:\s?"
