@@ -76,10 +76,13 @@ ENVELOPES = (
     Envelope(("_source.message",), "_source.message", "_source.@timestamp", "_source.kubernetes.pod_name"),
     Envelope(("_source.log",), "_source.log", "_source.@timestamp", "_source.kubernetes.pod_name"),
     Envelope(("levelname", "message"), "message", "asctime"),  # loggers of Python that write JSON
+    # torchrun's error.json: torch/distributed/elastic/multiprocessing/errors/error_handler.py
+    Envelope(("message.extraInfo.py_callstack",), "message.extraInfo.py_callstack", "message.extraInfo.timestamp"),
+    Envelope(("FailureReason", "TrainingJobName"), "FailureReason", "TrainingEndTime"),  # describe-training-job
 )
 FURTHER = ("exc_info", "exception", "stack_trace")  # fields with a traceback that belongs to the message
 LISTS = ("events", "logEvents", "results", "hits")  # fields of a document that hold the records, or lead to them
-LISTS_IN = re.compile(f'"(?:{"|".join(LISTS)})"'.encode())
+HOLDS = re.compile(f'"(?:{"|".join(LISTS)}|cells)"'.encode())  # such a document, or a notebook
 
 
 def plain(stream: BinaryIO) -> BinaryIO:
@@ -131,7 +134,7 @@ def _read(stream: BinaryIO) -> Iterator[bytes]:
     elif (form := _form(head)) and _several(form, head):
         for row in _rows(pieces):
             yield _joined(_of_writer(form, row))
-    elif first.strip() in ("{", "[") or (first.lstrip()[:1] in ("{", "[") and LISTS_IN.search(head)):
+    elif first.strip() in ("{", "[") or (first.lstrip()[:1] in ("{", "[") and HOLDS.search(head)):
         yield from _of_document(pieces)
     else:
         yield from pieces
@@ -212,7 +215,15 @@ def _records(text: str) -> Iterator[Any]:
             return
         while isinstance(value, dict) and (name := next((one for one in LISTS if one in value), "")):
             value = value[name]
-        yield from value if isinstance(value, list) else [value]
+        yield from value if isinstance(value, list) else _of_notebook(value) or [value]
+
+
+def _of_notebook(value: Any) -> list[Record]:
+    """Return what the cells of a notebook printed and raised, as records."""
+    cells = value.get("cells") if isinstance(value, dict) and "nbformat" in value else None
+    outputs = [one for cell in cells or () if isinstance(cell, dict) for one in cell.get("outputs", ())]
+    texts = [one.get("traceback") or one.get("text") for one in outputs if isinstance(one, dict)]
+    return [{"@message": "\n".join(map(str, text)) if isinstance(text, list) else text} for text in texts if text]
 
 
 def _json(text: str) -> Any:

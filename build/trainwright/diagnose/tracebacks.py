@@ -15,11 +15,16 @@ OTHER = re.compile(  # types that do not end like an exception
     r"(?:cv2|re|struct|zlib|socket|select|os|binascii|pickle)\.(?:error|timeout)"
     r"|(?:[A-Za-z_]\w*\.)+[A-Z]\w*|[A-Z][a-z]+[A-Z]\w*"
 )
+QUOTED = 'ErrorMessage "'  # SageMaker's reason for a failure
 CAUSED = "Caused by: "  # in a chain of Java's exceptions
 FRAME = re.compile(r'\s*File "(?P<file>[^"]{1,500})", line (?P<line>\d{1,9})(?:, in (?P<name>.{1,200}))?')
+BOXED = re.compile(
+    r"│ (?P<file>\S{1,500}):(?P<line>\d{1,9}) in (?P<name>\S{1,200}) +│$"
+)  # as the library rich draws it
+BOX = ("│", "╭", "╰", "+", "|")  # what a line within a traceback may begin with, in a box or an ExceptionGroup
 ALONE = re.compile(
-    r"(?:E {2,6}|\*\*| (?=\S{1,200}: \S{1,200} \S)|ErrorMessage \""
-    rf"|{CAUSED})?"
+    r"(?:E {2,6}|\*\*| (?=\S{1,200}: \S{1,200} \S)"
+    rf"|{QUOTED}|{CAUSED})?"
     r"(?P<type>(?:[A-Za-z_]\w{0,60}\.){0,8}(?:[A-Z]\w{0,60}(?:Error|Exception)|Exception))"
     r"(?: \(see above for traceback\))?(?:: (?P<message>\S.*)|\((?:\d{1,4}, )?[\"'](?P<said>.+)[\"'],?\))$"
 )
@@ -136,10 +141,8 @@ class Tracebacks:
         """Keep an exception whose traceback is not there, or cannot be put together; return whether a line is one."""
         if number in self.harmless or not (raised := ALONE.match(text)):
             return False
-        kind, message = (
-            raised["type"].rpartition(".")[2],
-            masked((raised["message"] or raised["said"]).strip()[:MOST_TEXT]),
-        )
+        kind, said = raised["type"].rpartition(".")[2], (raised["message"] or raised["said"]).strip()
+        message = masked(said.removesuffix('"' if text.startswith(QUOTED) else "")[:MOST_TEXT])
         found = Exception_(kind, message, number, number, rank, "", masked(text[:MOST_TEXT]), None, progress)
         before = self.lone[-1] if self.lone else None
         if text.startswith(CAUSED) and before and before.rank == rank and number - before.number <= JAVA_STACK:
@@ -202,7 +205,7 @@ class Tracebacks:
             return
         if one.lines > MOST_LINES or one.foreign > MOST_FOREIGN:
             del self._open[rank]
-        elif frame := FRAME.match(text) or (one.outer and USER_FRAME.match(text)):
+        elif frame := FRAME.match(text) or BOXED.match(text) or (one.outer and USER_FRAME.match(text)):
             place = f"{frame['file']}:{frame['line']}" + (f" in {frame['name'].strip()}" if frame["name"] else "")
             if not one.last:
                 one.indent = max(0, len(text) - len(text.lstrip()) - len("  "))
@@ -210,7 +213,7 @@ class Tracebacks:
             one.last, one.source = place, ""
             if not any(part in frame["file"] for part in LIBRARY):
                 one.own = place
-        elif not text.strip() or text[0].isspace() or BEGIN in text or text.startswith(("+", "|")):
+        elif not text.strip() or text[0].isspace() or BEGIN in text or text.startswith(BOX):
             one.source = one.source or text.strip()
             return
         elif (raised := RAISED.match(text)) and (

@@ -216,3 +216,44 @@ def test_a_record_that_is_cut_off_stays_as_it_is(tmp_path: Path) -> None:
 )
 def test_fields_of_any_type(record: Record) -> None:
     assert exports.of_line(json.dumps(record))
+
+
+def test_the_reason_of_a_training_job(cli: Any, tmp_path: Path) -> None:
+    """aws sagemaker describe-training-job; the reason is that of SageMaker's toolkit."""
+    reason = 'AlgorithmError: ExecuteUserScriptError:\nExitCode 1\nErrorMessage "ValueError: 3 channels"\nCommand "x"'
+    described = {"TrainingJobName": "train-7", "TrainingJobStatus": "Failed", "FailureReason": reason}
+    (tmp_path / "job.json").write_text(json.dumps(described, indent=4))
+    assert (
+        "the script raised ValueError: 3 channels\n"
+        in cli(Path(__file__).parents[3], "diagnose", str(tmp_path / "job.json")).out
+    )
+
+
+def test_a_notebook_that_ran(cli: Any, tmp_path: Path) -> None:
+    raised = [
+        "-" * 75,
+        "ValueError        Traceback (most recent call last)",
+        "Cell In[1], line 5",
+        "ValueError: 3 channels",
+    ]
+    outputs = [
+        {"output_type": "stream", "name": "stdout", "text": ["step 1\n", "step 2\n"]},
+        {"output_type": "error", "ename": "ValueError", "evalue": "3 channels", "traceback": raised},
+    ]
+    cells = [{"cell_type": "markdown", "source": ["# a"]}, {"cell_type": "code", "outputs": outputs, "source": ["f()"]}]
+    (tmp_path / "a.ipynb").write_text(json.dumps({"cells": cells, "metadata": {}, "nbformat": 4}))
+    assert (
+        "the script raised ValueError: 3 channels"
+        in cli(Path(__file__).parents[3], "diagnose", str(tmp_path / "a.ipynb")).out
+    )
+
+
+def test_the_error_files_of_torchrun(cli: Any, tmp_path: Path) -> None:
+    """torchrun --log-dir writes one for each rank whose function is decorated with `record`."""
+    lost = "Traceback (most recent call last):\nRuntimeError: Connection closed by peer [10.0.0.1]:99\n"
+    for rank, raised in enumerate((lost, "\n".join(PLAIN))):
+        error = {"message": "it failed", "extraInfo": {"py_callstack": raised, "timestamp": f"{BEGAN + 9 - rank}"}}
+        (tmp_path / f"attempt_0/{rank}").mkdir(parents=True)
+        (tmp_path / f"attempt_0/{rank}/error.json").write_text(json.dumps({"message": error}))
+    done = cli(Path(__file__).parents[3], "diagnose", str(tmp_path))
+    assert "rank 1 failed first: the script raised ValueError" in done.out

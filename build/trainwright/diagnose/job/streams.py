@@ -288,7 +288,7 @@ def keyed(line: bytes, names: frozenset[str]) -> tuple[Key, bytes]:
 def of_file(name: str) -> tuple[str, int | None]:
     """Return the host and the rank that a log's name says."""
     parts = name.split("/")
-    if len(parts) > 1 and parts[-1] in ("stdout.log", "stderr.log") and parts[-2].isdigit():
+    if len(parts) > 1 and parts[-1] in ("stdout.log", "stderr.log", "error.json") and parts[-2].isdigit():
         return "", int(parts[-2])  # torchrun --log-dir
     short = "/".join(parts[-2:])
     if found := FILE_RANK_NAMED.search(short):
