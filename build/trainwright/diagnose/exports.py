@@ -17,7 +17,7 @@ from typing import Any, BinaryIO, cast
 PIECE = 1 << 16  # bytes that are read at once
 LONGEST = 1 << 22  # bytes of a record; a longer one passes unchanged
 LARGEST = 1 << 27  # bytes of a document that holds all records; a larger one passes unchanged
-BOM = b"\xef\xbb\xbf"
+BOM = b"\xef\xbb\xbf"  # at the beginning of a file
 ISO = re.compile(r"\d{4}-\d\d-\d\d[T ]\d\d:\d\d:\d\d(?:\.\d{1,9})?")
 # Log streams of SageMaker (JOB/algo-1-1700000000) and of Container Insights name the host and the pod.
 STREAM = re.compile(r"(?:.*/)?(algo-\d+)-\d{10}|.*containers\.([^_]+)_.+")
@@ -87,7 +87,10 @@ HOLDS = re.compile(f'"(?:{"|".join(LISTS)}|cells)"'.encode())  # such a document
 
 def plain(stream: BinaryIO) -> BinaryIO:
     """Return the messages of an export as lines, or the stream itself if it cannot be one."""
-    head = cast(BufferedReader, stream).peek(PEEKED)[:PEEKED].removeprefix(BOM).lstrip()
+    peek = cast(BufferedReader, stream).peek
+    if peek(len(BOM)).startswith(BOM):
+        stream.read(len(BOM))
+    head = peek(PEEKED)[:PEEKED].lstrip()
     may_be = head.startswith((b"{", b"[", b"@", b'"')) or _has_texts(head) or bool(_form(head))
     return buffered(_read(stream)) if may_be else stream
 
@@ -125,7 +128,7 @@ class _Pieces(RawIOBase):
 def _read(stream: BinaryIO) -> Iterator[bytes]:
     head = stream.read(PIECE)
     pieces = chain([head], iter(lambda: stream.read(PIECE), b""))
-    first = head.removeprefix(BOM).partition(b"\n")[0].decode(errors="replace")
+    first = head.partition(b"\n")[0].decode(errors="replace")
     if _of_record(_json(first)) is not None or _has_texts(head):
         for row in _rows(pieces):
             yield _joined(of_line(row))
@@ -171,7 +174,7 @@ def _rows(pieces: Iterable[bytes]) -> Iterator[str]:
     rest = b""
     for piece in pieces:
         *whole, rest = (rest + piece).split(b"\n")
-        yield from (row.removeprefix(BOM).decode(errors="replace") for row in whole)
+        yield from (row.decode(errors="replace") for row in whole)
         if len(rest) > LONGEST:
             yield rest.decode(errors="replace")
             rest = b""
@@ -200,7 +203,7 @@ def _of_document(pieces: Iterable[bytes]) -> Iterator[bytes]:
         if size > LARGEST:
             yield from chain(read, every)
             return
-    text = b"".join(read).removeprefix(BOM).decode(errors="replace")
+    text = b"".join(read).decode(errors="replace")
     found = [lines for record in _records(text) if (lines := _of_record(record)) is not None]
     yield from map(_joined, found) if found else read
 

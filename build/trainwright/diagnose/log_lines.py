@@ -70,6 +70,7 @@ LOOKED_AT = 4096  # characters of a line: all patterns match within these, and m
 ANSI = re.compile(r"\x1b(?:\[[0-9;?]*[A-Za-z]|_bk;t=\d{1,20}\x07)")  # colours, and Buildkite's times
 LONGEST = 1 << 16  # characters of a line that are read
 NUMBER = re.compile(r"\d{100,}")  # longer than any printed number: int() and float() reject it, or return infinity
+DIGITS = re.compile(r"\d+")
 STANDARD_INPUT = "-"
 
 
@@ -166,3 +167,12 @@ def unprefixed(line: str) -> tuple[str, str]:
     while match := PREFIX.match(text):
         text, rank = text[match.end() :], match[match.lastindex] if match.lastindex else rank
     return text, rank
+
+
+def like(before: str) -> re.Pattern[str]:
+    """Return what matches the text before one line of a program also with other numbers, such as a later time.
+
+    Too many tools put something before each line of others (CI systems, schedulers of workflows, tails of logs) to know
+    them all.
+    """
+    return re.compile(r"\s*" + r"\d+".join(map(re.escape, DIGITS.split(before.lstrip()))))

@@ -4,7 +4,7 @@ import re
 from dataclasses import dataclass
 
 from trainwright.core.errors import masked
-from trainwright.diagnose.log_lines import Moment
+from trainwright.diagnose.log_lines import Moment, like
 
 BEGIN = "Traceback (most recent call last)"
 FRAMES = '  File "'  # some programs print the frames without that line, and some logs begin among them
@@ -51,7 +51,6 @@ USER_CODE = "in user code:"  # TensorFlow's message that holds another traceback
 BETWEEN = re.compile(
     r"\s*$|Detected at node |<stack traces unavailable>|Node: |defined at \(most recent"
 )  # TensorFlow's graph
-DIGITS = re.compile(r"\d+")
 LONGEST_PREFIX = 300  # characters before a traceback's first line
 WARNS = re.compile(r"\bW(?:ARN|ARNING|\d{4})\b")  # in such a prefix: the program goes on
 NO_PREFIX = re.compile(r"[a-z](?:Error|Exception|Interrupt)\b")  # another exception, whose line end is lost
@@ -266,15 +265,11 @@ class Tracebacks:
 
 
 def _prefix(text: str) -> re.Pattern[str] | None:
-    """Return what matches the prefix of a traceback's first line also with other numbers, such as a later time.
-
-    Too many programs put one before each line of others (CI systems, schedulers of workflows, tails of logs) to know
-    them all.
-    """
+    """Return what stands before each line of a traceback, from its first line."""
     before = text.partition(BEGIN)[0]
     if not before.strip() or BEGIN not in text or len(before) > LONGEST_PREFIX or NO_PREFIX.search(before):
         return None
-    return re.compile(r"\s*" + r"\d+".join(map(re.escape, DIGITS.split(before.lstrip()))))
+    return like(before)
 
 
 def _asserted(kind: str, source: str) -> str:

@@ -12,12 +12,13 @@ from pydantic import Field
 
 from trainwright.core.toml import Model
 from trainwright.diagnose.causes import Cause, Signatures
-from trainwright.diagnose.log_lines import unprefixed
+from trainwright.diagnose.log_lines import like, unprefixed
 from trainwright.diagnose.nccl_debug import SOCKETS, Seen
 from trainwright.gate import checks
 from trainwright.gate.case import Case, Log, Result, State, header_ranks, solve
 from trainwright.gate.nccl_tests import Reader
 
+BEGINS = re.compile(r"#\s+(?:nccl-tests version \S|nThread \d|size\s+count\s+type)")  # the first lines of nccl-tests
 STARTED = re.compile(r"gate: started at (\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(?:\.\d+)?Z)$")
 
 
@@ -46,8 +47,13 @@ class Verdict(Model):
 def read(lines: Iterable[str], causes: list[Cause]) -> Log:
     """Read a log of any length; memory grows only with its tables and its processes."""
     reader, seen, signatures, number, line, started = Reader(), Seen(), Signatures(causes), 0, "\n", ""
+    prefix: re.Pattern[str] | None = None
     for number, line in enumerate(lines, 1):
         text, rank = unprefixed(line)
+        if prefix and (before := prefix.match(text)):
+            text = text[before.end() :]
+        elif (begins := BEGINS.search(text)) and begins.start():
+            prefix, text = like(text[: begins.start()]), text[begins.start() :]
         if text.startswith("##"):  # a heading that was added to the log
             continue
         if text.startswith("gate: started") and (found := STARTED.match(text)):

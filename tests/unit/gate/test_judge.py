@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 from logs import EXPECTED, GOOD, LOGS, ROOT, complete, judged, log, planted, state
 from typer.testing import CliRunner
+from unit.diagnose.test_prefixes import PREFIXED
 
 from trainwright.commands import register
 from trainwright.commands.options import app
@@ -354,3 +355,13 @@ def test_diagnose_names_one_cause_and_its_line() -> None:
     assert [row["cause"] for row in rows] == ["libcudart", "unknown", "none"]
     assert "libcudart.so: cannot open shared object file" in rows[0]["evidence"]
     assert rows[0]["fix"]
+
+
+@pytest.mark.parametrize("form", PREFIXED.values(), ids=PREFIXED)
+def test_a_table_behind_any_prefix(form: str, tmp_path: Path) -> None:
+    """The same prefixes as of tracebacks; the numbers of lines in the evidence are those of the log."""
+    lines = log("05").read_text().splitlines()
+    text = "".join(form.format(n=number % 10, line=line) + "\n" for number, line in enumerate(lines))
+    (tmp_path / "log").write_text(text, newline="")
+    found, plain = judged(tmp_path / "log"), judged(log("05"))
+    assert (found.verdict, found.peak_busbw, found.checks) == (plain.verdict, plain.peak_busbw, plain.checks)
