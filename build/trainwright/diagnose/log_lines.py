@@ -70,6 +70,7 @@ LOOKED_AT = 4096  # characters of a line: all patterns match within these, and m
 ANSI = re.compile(r"\x1b(?:\[[0-9;?]*[A-Za-z]|_bk;t=\d{1,20}\x07)")  # colours, and Buildkite's times
 LONGEST = 1 << 16  # characters of a line that are read
 NUMBER = re.compile(r"\d{100,}")  # longer than any printed number: int() and float() reject it, or return infinity
+WRITER = re.compile(r"\[pod/(?P<pod>[^/\]\s]{1,253})/[^\]\s]{1,253}\] |(?P<service>[\w.@-]{1,253}) +\| ")
 DIGITS = re.compile(r"\d+")
 STANDARD_INPUT = "-"
 
@@ -167,6 +168,12 @@ def unprefixed(line: str) -> tuple[str, str]:
     while match := PREFIX.match(text):
         text, rank = text[match.end() :], match[match.lastindex] if match.lastindex else rank
     return text, rank
+
+
+def writer(line: str) -> str:
+    """Return what the label of `kubectl logs --prefix` or `docker compose` names; "" for none."""
+    found = WRITER.match(line)
+    return found["pod"] or found["service"] if found else ""
 
 
 def like(before: str) -> re.Pattern[str]:

@@ -19,7 +19,7 @@ from pydantic import Field
 from trainwright.core.errors import masked, printable
 from trainwright.core.toml import Model, load
 from trainwright.diagnose.causes import LATER, MOST_TEXT, SURVIVED, Cause, Expression, Signatures
-from trainwright.diagnose.log_lines import ANSI, LONGEST, LOOKED_AT, NUMBER, last_drawn, moment, unprefixed
+from trainwright.diagnose.log_lines import ANSI, LONGEST, LOOKED_AT, NUMBER, last_drawn, moment, unprefixed, writer
 from trainwright.diagnose.nccl_debug import Seen
 from trainwright.diagnose.tracebacks import BEGIN, FRAMES, IGNORED, LOGGING, Tracebacks
 
@@ -395,10 +395,11 @@ class Reader:
         for start, number, line in lines:
             if not self.tracebacks.open:
                 break
-            text, rank = unprefixed(line[:LOOKED_AT].decode(errors="replace"))
+            raw = line[:LOOKED_AT].decode(errors="replace")
+            text, rank = unprefixed(raw)
             if BEGIN in text or FRAMES in text:
-                self._begin(text, number, rank)
-            self.tracebacks.feed(text, number, rank, self.conditions.progress)
+                self._begin(raw, number)
+            self.tracebacks.feed(text, number, rank or writer(raw), self.conditions.progress)
             end = start + len(line) + 1
         return end
 
@@ -410,9 +411,9 @@ class Reader:
         self.block(line.encode(errors="replace") + b"\n")
         return len(self.conditions.met) > met
 
-    def _begin(self, raw: str, number: int, rank: str = "") -> None:
-        text, found = unprefixed(raw)
-        self.tracebacks.begin(text, number, found or rank, moment(raw))
+    def _begin(self, raw: str, number: int) -> None:
+        text, rank = unprefixed(raw)
+        self.tracebacks.begin(text, number, rank or writer(raw), moment(raw))
 
     def _condition(self, raw: str, number: int, which: list[int]) -> None:
         text, rank = unprefixed(raw)

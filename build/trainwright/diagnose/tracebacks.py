@@ -1,4 +1,4 @@
-"""Read Python's tracebacks line by line, those of each rank apart: the exception, its message, file and line."""
+"""Read Python's tracebacks line by line, those of each rank or pod apart: the exception, its message, file and line."""
 
 import re
 from dataclasses import dataclass
@@ -253,7 +253,7 @@ class Tracebacks:
     def _add(self, raised: re.Match[str], one: _Open, text: str, number: int, rank: str, progress: int) -> Exception_:
         kind = raised["type"].rpartition(".")[2]
         message = masked((raised["message"] or _asserted(kind, one.source)).strip()[:MOST_TEXT])
-        where = masked(one.own or one.last)
+        where, rank = masked(one.own or one.last), rank if rank.isdecimal() else ""
         found = Exception_(
             kind, message, number, one.begun, rank, where, masked(text[:MOST_TEXT]), one.when, progress, one.program
         )

@@ -6,6 +6,12 @@ from typing import Any
 import pytest
 from unit.diagnose.answers import diagnosed
 
+from trainwright.diagnose import log_lines
+from trainwright.diagnose.causes import load_causes
+from trainwright.diagnose.reader import Reader, load_settings
+
+ROOT = Path(__file__).parents[3]
+
 LINES = """\
 Epoch 1 loss 0.5
 Traceback (most recent call last):
@@ -108,7 +114,13 @@ def test_what_a_lost_line_end_left_is_no_prefix(tmp_path: Path) -> None:
     assert row["evidence"] == f"line 6: {raised}"
 
 
-OTHER = [*LINES[:5], "    dist.all_reduce(loss)", "RuntimeError: Connection closed by peer [10.0.0.2]:31662"]
+READER = Reader(load_causes(ROOT), load_settings(ROOT))
+OTHER = [
+    *LINES[:4],
+    LINES[4].replace("line 5", "line 9"),
+    "    dist.all_reduce(loss)",
+    "RuntimeError: Connection closed by peer [10.0.0.2]:31662",
+]
 WRITERS = {
     "pdsh": ("node1: ", "node2: ", "node1"),
     "DeepSpeed over pdsh": ("10.0.0.1: [rank0]: ", "10.0.0.2: [rank8]: ", "10.0.0.1"),
@@ -141,6 +153,13 @@ def test_two_hosts_in_one_log(first: str, second: str, name: str, tmp_path: Path
     row = answer(tmp_path, "{line}", mixed)
     assert f"{name} failed first: the script raised ValueError" in row["what"]
     assert "at /opt/ml/code/train.py:5 in main" in row["what"]
+    reader = READER.fresh()  # `watch` reads the lines of all hosts as one log
+    with log_lines.opened(str(tmp_path / "train.log")) as stream:
+        reader.read(stream)
+    assert [(found.kind, found.where) for found in reader.tracebacks.found] == [
+        ("RuntimeError", "/opt/ml/code/train.py:9 in main"),
+        ("ValueError", "/opt/ml/code/train.py:5 in main"),
+    ]
 
 
 def test_counted_words_are_no_hosts(tmp_path: Path) -> None:
