@@ -89,7 +89,7 @@ def _bare(run: Run, script: str) -> str:
         ).rstrip(),
         f"tidy() {{ ssh -o BatchMode=yes -o ConnectTimeout=10 {first} {shlex.quote(ending)} || true; }}",
         # Again without the connection that starts the run, which may not have started it the first time.
-        "stop() { tidy; kill $! 2>/dev/null || true; tidy; }",
+        'stop() { tidy; kill "${!:-}" 2>/dev/null || true; tidy; }',
         "trap 'stop; exit 130' INT",
         "trap 'stop; exit 143' TERM",
     ]
@@ -149,8 +149,7 @@ stop() {{
 interrupted() {{
   trap '' INT TERM
   remove
-  mapfile -t running < <(jobs -p) # one of them may not have started its container yet; it is removed on exit
-  kill "${{running[@]}}" 2>/dev/null || true
+  jobs -p | while read -r pid; do kill "$pid" 2>/dev/null || true; done # one may not have started its container yet
   exit "$1"
 }}
 trap stop EXIT
