@@ -20,6 +20,8 @@ import zstandard
 
 from trainwright.core.errors import ConfigError, printable
 from trainwright.diagnose import exports
+from trainwright.diagnose.exports import ISO
+from trainwright.diagnose.writers import ANSI, HOST
 
 RAISING = r"(?=Traceback \(most|  File \"|    \S|[A-Za-z_][\w.]{0,80}(?:Error|Exception)\b)"  # before a traceback
 SERVICE = r"[\w.-]{1,64} (?!kernel)[\w./@-]{1,60}"  # a host and a program of it
@@ -35,7 +37,7 @@ PREFIX = re.compile(
             r"\s*(\d+): (?!\[[\w.,/ :-]{1,2000}\]$)(?=.)",  # srun --label; else Horovod lists what a rank lacks
             # pdsh, clush, argo: a host's name with a digit, or its address
             r"(?!\S{1,80}(?:Error|Exception|Warning): |slurm|cv2\.error)"
-            r"(?:[a-z][a-z-]*\d[\w.-]{0,60}|\d{1,3}(?:\.\d{1,3}){3}): (?=.)",
+            rf"(?:{HOST}): (?=.)",
             r"\s*\[pod/[^\]]+\] ",  # kubectl logs --prefix
             r"EVENTS\t\d{13}\t",  # aws logs --output text
             r"[\w.-]{1,200}/(?:algo-\d{1,4}-\d{10}|default/[0-9a-f]{3,40}) (?=.)",  # streams of CloudWatch
@@ -62,31 +64,37 @@ PREFIX = re.compile(
         )
     )
 )
-ISO = re.compile(r"\d{4}-\d\d-\d\d[T ]\d\d:\d\d:\d\d(?:[.,]\d{1,9})?")
 GLOG = re.compile(r"\b[EFIW](?P<month>\d\d)(?P<day>\d\d) (?P<time>\d\d:\d\d:\d\d(?:\.\d{1,9})?)")
 STAMP_WITHIN = 120  # characters of a line in which its time is looked for
 Moment = tuple[str, float]  # the kind of a time stamp, and its seconds: only those of one kind compare
 LOOKED_AT = 4096  # characters of a line: all patterns match within these, and more would cost time
-ANSI = re.compile(r"\x1b(?:\[[0-9;?]*[A-Za-z]|_bk;t=\d{1,20}\x07)")  # colours, and Buildkite's times
 LONGEST = 1 << 16  # characters of a line that are read
 NUMBER = re.compile(r"\d{100,}")  # longer than any printed number: int() and float() reject it, or return infinity
 WRITER = re.compile(r"\[pod/(?P<pod>[^/\]\s]{1,253})/[^\]\s]{1,253}\] |(?P<service>[\w.@-]{1,253}) +\| ")
 DIGITS = re.compile(r"\d+")
+DAMAGED = (OSError, EOFError, zlib.error, lzma.LZMAError, zstandard.ZstdError)  # what packed files raise
 STANDARD_INPUT = "-"
 
 
 @contextmanager
 def opened(file: str) -> Iterator[BinaryIO]:
-    """Open a log as a byte stream. Raises ConfigError if it cannot be read."""
+    """Open a log as a byte stream, that of an export as its messages. Raises ConfigError if it cannot be read."""
+    with opened_unpacked(file) as stream:
+        yield exports.unwrapped(stream)
+
+
+@contextmanager
+def opened_unpacked(file: str) -> Iterator[BinaryIO]:
+    """Open a file as a byte stream, unpacked. Raises ConfigError if it cannot be read."""
     if file == STANDARD_INPUT:
-        yield exports.plain(sys.stdin.buffer)
+        yield sys.stdin.buffer
         return
     if Path(file).is_dir():
         raise ConfigError("expected a log file, found a folder", where=file, fix=f"name its files: {file}/*")
     try:
         with Path(file).open("rb") as raw, unpacked(raw) as stream:
-            yield exports.plain(stream)
-    except (OSError, EOFError, zlib.error, lzma.LZMAError, zstandard.ZstdError) as error:
+            yield stream
+    except DAMAGED as error:
         why = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
         raise ConfigError("the log cannot be read", where=file, why=why, fix=f"ls -l {shlex.quote(file)}") from None
 

@@ -19,9 +19,10 @@ from pydantic import Field
 from trainwright.core.errors import masked, printable
 from trainwright.core.toml import Model, load
 from trainwright.diagnose.causes import LATER, MOST_TEXT, SURVIVED, Cause, Expression, Signatures
-from trainwright.diagnose.log_lines import ANSI, LONGEST, LOOKED_AT, NUMBER, last_drawn, moment, unprefixed, writer
+from trainwright.diagnose.log_lines import LONGEST, LOOKED_AT, NUMBER, last_drawn, moment, unprefixed, writer
 from trainwright.diagnose.nccl_debug import Seen
 from trainwright.diagnose.tracebacks import BEGIN, FRAMES, IGNORED, LOGGING, Tracebacks
+from trainwright.diagnose.writers import ANSI
 
 FILE = "dockerfiles/diagnose.toml"
 BLOCK = 1 << 20  # bytes

@@ -43,7 +43,9 @@ HEADS = re.compile(  # of a message that only introduces what stands below it
         )
     )
 )
-LOGGED = re.compile(r"\[?(?:DEBUG|INFO|WARNING|ERROR|CRITICAL)\b[^(]*\d")  # a logger's line, no part of a message
+LOGGED = re.compile(  # a logger's line, with a time or a place: no part of a message
+    r"\[?(?:DEBUG|INFO|WARNING|ERROR|CRITICAL)\b.{0,40}?(?:\d\d:\d\d:\d\d|\[[\w./]{1,80}:\d{1,6}\])"
+)
 ROOT = re.compile(r"\s{0,8}\(\d{1,4}\) [A-Z][\w ]{2,40}: ")  # one of TensorFlow's root errors
 USER_INDENT = "    "
 USER_FRAME = re.compile(r"(?P<file>\S{1,500}\.py):(?P<line>\d{1,9}) (?P<name>\S{1,200})")  # until TensorFlow 2.6
@@ -51,6 +53,7 @@ USER_CODE = "in user code:"  # TensorFlow's message that holds another traceback
 BETWEEN = re.compile(
     r"\s*$|Detected at node |<stack traces unavailable>|Node: |defined at \(most recent"
 )  # TensorFlow's graph
+EVERY = 64  # lines
 LONGEST_PREFIX = 300  # characters before a traceback's first line
 WARNS = re.compile(r"\bW(?:ARN|ARNING|\d{4})\b")  # in such a prefix: the program goes on
 NO_PREFIX = re.compile(r"[a-z](?:Error|Exception|Interrupt)\b")  # another exception, whose line end is lost
@@ -165,9 +168,7 @@ class Tracebacks:
         if BEGIN not in text and (rank in self._open or rank in self._logging or not FRAME.match(text)):
             return
         if len(self._open) < MOST_RANKS or rank in self._open:
-            prefix = _prefix(text)
-            warns = prefix is not None and bool(WARNS.search(text.partition(BEGIN)[0]))
-            self._open[rank] = _Open(number, when, ignored=warns or rank in self._ignored, prefix=prefix)
+            self._open[rank] = _Open(number, when, ignored=rank in self._ignored, prefix=_prefix(text))
             self._ignored.discard(rank)
             self.feed(text, number, rank)
 
@@ -175,9 +176,12 @@ class Tracebacks:
         """Process a line without its prefixes, if a traceback of its rank is open."""
         one = self._open.get(rank)
         if one is None:
+            if number % EVERY == 0:  # a traceback that was cut off must not cost time for ever
+                self._open = {key: other for key, other in self._open.items() if number - other.begun < MOST_OF_GRAPH}
             return
         one.lines += 1
         if one.prefix and (before := one.prefix.match(text)):
+            one.ignored = one.ignored or (one.lines > 1 and bool(WARNS.search(before[0])))
             text = text[before.end() :]
         if one.indent and text[: one.indent].isspace():
             text = text[one.indent :]

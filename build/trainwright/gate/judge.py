@@ -52,7 +52,7 @@ def read(lines: Iterable[str], causes: list[Cause]) -> Log:
         text, rank = unprefixed(line)
         if prefix and (before := prefix.match(text)):
             text = text[before.end() :]
-        elif (begins := BEGINS.search(text)) and begins.start():
+        elif (begins := BEGINS.search(text)) and re.search(r"[^\W\d]|[^\w\s]", text[: begins.start()]):
             prefix, text = like(text[: begins.start()]), text[begins.start() :]
         if text.startswith("##"):  # a heading that was added to the log
             continue

@@ -197,10 +197,13 @@ def test_what_is_no_export_passes_unchanged(text: str, tmp_path: Path) -> None:
 
 
 def test_a_cell_that_is_too_long_ends_a_table(tmp_path: Path) -> None:
-    assert read_text("@message\nfirst\n" + "a" * 200_000, tmp_path) == [
+    long = "a" * 200_000
+    assert read_text(f"@message\nfirst\n{long}\nlast\n", tmp_path) == [
         "first",
-        "the rest of this export is not read: field larger than field limit (131072)",
+        "a row of this export is not read: field larger than field limit (131072)",
+        "last",
     ]
+    assert read_text(f"@message{long}\nlast\n", tmp_path)[-1] == "last"
 
 
 def test_a_record_that_is_cut_off_stays_as_it_is(tmp_path: Path) -> None:
@@ -257,3 +260,45 @@ def test_the_error_files_of_torchrun(cli: Any, tmp_path: Path) -> None:
         (tmp_path / f"attempt_0/{rank}/error.json").write_text(json.dumps({"message": error}))
     done = cli(Path(__file__).parents[3], "diagnose", str(tmp_path))
     assert "rank 1 failed first: the script raised ValueError" in done.out
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        '{"log":"x","stream":"s","time":"inf"}',
+        '{"log":"x","stream":"s","time":1e999}',
+        json.dumps({"log": "x", "stream": "s", "time": "9" * 400}),
+        json.dumps({"message": "x", "timestamp": 1, "logStreamName": "containers." * 20_000}),
+        '[{"field": []}]',
+        '[[{"field": []}]]',
+        '{\n"nbformat":4,"cells":5}',
+        '{"nbformat":4,"cells":[{"outputs":null},{"outputs":[5,{"text":7}]}]}',
+    ],
+    ids=range(8),
+)
+def test_hostile_records(text: str, tmp_path: Path) -> None:
+    assert all(len(line) < 1000 for line in read_text(f"{text}\n", tmp_path))
+
+
+def test_what_follows_an_export_is_read(tmp_path: Path) -> None:
+    described = json.dumps({"TrainingJobName": "t", "FailureReason": "AlgorithmError: see the log"}, indent=4)
+    page = json.dumps({"events": records(event)}, indent=4)
+    rest = "An error occurred (ThrottlingException) when calling the GetLogEvents operation"
+    assert read_text(f"{described}\nplain\n", tmp_path)[-1] == "plain"
+    assert [line for line in read_text(f"{page}\n{rest}\n", tmp_path) if line][-1] == rest
+    cut = read_text(f"{page}\n{page[:-150]}", tmp_path)
+    assert '"message": ' in "".join(cut[len(PLAIN) :])
+
+
+def test_further_fields_of_a_logger_belong_to_its_message(tmp_path: Path) -> None:
+    record = {"levelname": "ERROR", "message": "failed", "name": "train", "error": "torch.OutOfMemoryError: no memory"}
+    assert read_text(json.dumps(record) + "\n", tmp_path) == ["ERROR: failed", "torch.OutOfMemoryError: no memory"]
+    own = json.dumps({"timestamp": "x", "id": 7, "message": "failed", "traceback": "ValueError: 3 channels"})
+    assert read_text(f"{own}\n", tmp_path) == [own]
+
+
+def test_a_record_within_a_record(tmp_path: Path) -> None:
+    """Container Insights hands on what Fluent Bit wrote."""
+    inner = {"log": "ValueError: 3 channels", "stream": "stderr", "time": STAMPS[0], "kubernetes": {"pod_name": POD}}
+    events = {"events": [{**of_stream(0, json.dumps(inner)), "logStreamName": "n-application"}]}
+    assert read_text(json.dumps(events), tmp_path) == [f"[pod/{POD}/export] {STAMPS[0]}Z ValueError: 3 channels"]

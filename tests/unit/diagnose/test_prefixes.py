@@ -1,5 +1,6 @@
 """Test that a traceback is read behind whatever a tool puts before each line: {line} is the log's, {n} its number."""
 
+import io
 from pathlib import Path
 from typing import Any
 
@@ -128,6 +129,8 @@ WRITERS = {
     "SkyPilot": ("(head, rank=0, pid=12) ", "(worker1, rank=1, pid=13, ip=10.0.0.2) ", "head"),
     "Ray": ("(Worker pid=12, ip=10.0.0.1) ", "(Worker pid=13, ip=10.0.0.2) ", "Worker-pid-12-ip-10.0.0.1"),
     "stern": ("trainer-0 pytorch ", "trainer-1 pytorch ", "trainer-0"),
+    "stern, in colours": ("\x1b[36mtrainer-0\x1b[0m pytorch ", "\x1b[32mtrainer-1\x1b[0m pytorch ", "trainer-0"),
+    "clush, GPU hosts": ("gpu01: ", "gpu02: ", "gpu01"),
     "kubetail": ("[trainer-x2k4p] ", "[trainer-b7n5q] ", "trainer-x2k4p"),
     "docker service logs": ("train.1.x7@node1    | ", "train.2.y8@node2    | ", "train.1.x7@node1"),
     "journalctl": ("Nov 27 10:00:00 a python3[77]: ", "Nov 27 10:00:00 b python3[78]: ", "a"),
@@ -171,3 +174,37 @@ def test_a_logger_s_line_is_no_part_of_a_message(tmp_path: Path) -> None:
     raised = "RuntimeError: CUDA Error: invalid argument at /workspace/csrc/allocator.cpp:139"
     row = answer(tmp_path, "{line}", [*LINES[:-1], raised, "INFO 06-02 14:32:23 [core.py:736] Waiting for requests"])
     assert row["evidence"] == f"line 7: {raised}"
+
+
+@pytest.mark.parametrize("raised", ["cv2.error: (-215) empty", "urllib3.exceptions.LocationParseError: bad host"])
+def test_an_exception_is_no_host(raised: str, tmp_path: Path) -> None:
+    lines = [f"node{number % 2}: step {number}" for number in range(60)]
+    row = answer(tmp_path, "{line}", [*lines, *LINES[1:-1], raised])
+    assert row["cause"] == "exception"
+    assert raised.partition(": ")[2] in row["what"]
+
+
+@pytest.mark.parametrize("name", ["trial-{n}", "fold-{n}", "gpu{n}:", "client-{n}", "lr{n}:"])
+def test_what_is_counted_is_no_host(name: str, tmp_path: Path) -> None:
+    lines = [f"{name.format(n=number % 3)} step {number}/20 loss: 0.5" for number in range(60)]
+    survived = f"{name.format(n=1)} torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB"
+    assert "failed first" not in answer(tmp_path, "{line}", [*lines[:20], survived, *lines[20:]])["what"]
+
+
+@pytest.mark.parametrize("before", ["WARNING: loss is large", "[W1127 10:00:00.5 socket.cpp:663] retrying "])
+def test_a_warning_whose_line_end_is_lost(before: str, tmp_path: Path) -> None:
+    assert answer(tmp_path, "{line}", [f"{before}{LINES[1]}", *LINES[2:]])["cause"] == "exception"
+
+
+def test_a_message_whose_reason_stands_below(tmp_path: Path) -> None:
+    row = answer(
+        tmp_path, "{line}", [*LINES[:-1], "ValueError: these shards are damaged:", "ERROR shard 3 has 12 bytes"]
+    )
+    assert "shard 3 has 12 bytes" in row["what"]
+
+
+def test_a_traceback_that_is_cut_off_is_forgotten() -> None:
+    found = READER.fresh()
+    text = "".join(f"a-1  | {line}\n" for line in LINES[1:3]) + "b-1  | step 1 loss 0.5\n" * 5000
+    found.read(io.BytesIO(text.encode()))
+    assert not found.tracebacks.open

@@ -1,5 +1,6 @@
 """Unpack archives of a job's logs (tar, packed or not, and zip) into a folder, safely: nothing is linked or run."""
 
+import shlex
 import tarfile
 import zipfile
 from collections.abc import Iterator
@@ -12,7 +13,9 @@ from trainwright.diagnose.job.collect import NOT_LOGS
 
 PIECE = 1 << 20  # bytes
 LARGEST = 1 << 32  # bytes of all files of an archive
-MOST_FILES = 20_000
+MOST_FILES, MOST_MEMBERS = 20_000, 200_000  # that are unpacked, that it has
+DEEPEST = 50  # folders within each other
+DAMAGED = (*log_lines.DAMAGED, tarfile.TarError, zipfile.BadZipFile, RuntimeError, NotImplementedError, ValueError)
 USTAR = slice(257, 262)  # where a tar says that it is one
 Member = tuple[str, IO[bytes]]
 
@@ -27,12 +30,13 @@ def unpacked(paths: list[str], folder: Path, names: dict[str, str]) -> tuple[lis
         if not (members := _members(path)):
             found.append(path)
             continue
-        into, shown = folder / str(number), names.get(path, path)
+        into, shown = folder / f"archive-{number}" / "files", names.get(path, path)  # no name that says a rank
         try:
             names |= {str(file): f"{shown}/{file.relative_to(into)}" for file in _written(members, into)}
-        except (OSError, EOFError, tarfile.TarError, zipfile.BadZipFile, RuntimeError, NotImplementedError) as error:
-            fix = f"unpack it by hand (tar -xf {shown}, unzip {shown}), and name the folder of the logs"
-            raise ConfigError("the archive cannot be read", where=shown, why=str(error), fix=fix) from None
+        except ConfigError as error:
+            raise _unreadable(shown, error.why or error.what) from None
+        except DAMAGED as error:
+            raise _unreadable(shown, str(error)) from None
         if not into.is_dir():
             raise ConfigError(
                 "no log in this archive", where=shown, why="no file in it may be one", fix="name the logs"
@@ -42,12 +46,17 @@ def unpacked(paths: list[str], folder: Path, names: dict[str, str]) -> tuple[lis
     return found, names
 
 
+def _unreadable(shown: str, why: str) -> ConfigError:
+    fix = f"unpack what can be had by hand (tar -xf, unzip) of {shlex.quote(shown)}, and name the folder of the logs"
+    return ConfigError("the archive cannot be read", where=shown, why=why, fix=fix)
+
+
 def _members(path: str) -> Iterator[Member] | None:
     if path == log_lines.STANDARD_INPUT or not Path(path).is_file():
         return None
     if zipfile.is_zipfile(path):
         return _of_zip(path)
-    with log_lines.opened(path) as stream:
+    with log_lines.opened_unpacked(path) as stream:
         return _of_tar(path) if stream.read(USTAR.stop)[USTAR] == b"ustar" else None
 
 
@@ -60,23 +69,32 @@ def _of_zip(path: str) -> Iterator[Member]:
 
 
 def _of_tar(path: str) -> Iterator[Member]:
-    with log_lines.opened(path) as stream, tarfile.open(fileobj=stream, mode="r|") as archive:
-        for entry in archive:
-            if entry.isreg() and (content := archive.extractfile(entry)):
-                yield entry.name, content
+    with log_lines.opened_unpacked(path) as stream:
+        with tarfile.open(fileobj=stream, mode="r|") as archive:
+            for entry in archive:
+                if entry.isreg() and (content := archive.extractfile(entry)):
+                    yield entry.name, content
+                archive.members.clear()  # type: ignore[attr-defined]
+        while stream.read(PIECE):  # the checksum at its end is compared
+            pass
 
 
 def _written(members: Iterator[Member], folder: Path) -> Iterator[Path]:
-    left = LARGEST
+    left, written = LARGEST, 0
     for number, (name, content) in enumerate(members):
         parts = [part for part in PurePosixPath(name.replace("\\", "/")).parts if part not in ("/", "..")]
-        if not parts or NOT_LOGS.search(parts[-1]):
+        if number >= MOST_MEMBERS:
+            raise OSError(f"it has more than {MOST_MEMBERS} members")
+        if not parts or len(parts) > DEEPEST or NOT_LOGS.search(parts[-1]):
             continue
+        written += 1
+        if written > MOST_FILES:
+            raise OSError(f"it holds more than {MOST_FILES} files")
         file = folder.joinpath(*parts)
         file.parent.mkdir(parents=True, exist_ok=True)
         with file.open("wb") as out:
             while piece := content.read(PIECE):
                 left -= out.write(piece)
-                if left < 0 or number >= MOST_FILES:
-                    raise OSError(f"it holds more than {LARGEST >> 30} GB, or {MOST_FILES} files")
+                if left < 0:
+                    raise OSError(f"it holds more than {LARGEST >> 30} GB")
         yield file

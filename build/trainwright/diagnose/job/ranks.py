@@ -233,6 +233,8 @@ def _said(job: Job, stream: Stream, worlds: Counter[int]) -> None:
             for one in values.get("rank", values.get("ranks", "")).split(","):
                 if one.strip().isdigit():
                     job.named[int(one)] += 1
+        elif said.kind == "stall":
+            job.lacking.clear()  # the last report counts
         elif said.kind == "lacks":
             job.lacking.setdefault(int(values["rank"]), values["tensors"])
         elif said.kind == "meeting" and "world" in values:

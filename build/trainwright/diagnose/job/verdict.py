@@ -319,11 +319,12 @@ def stalled_in_horovod(job: Job) -> Verdict | None:
         groups.setdefault(job.lacking.get(rank, ""), []).append(rank)
     ahead = groups.pop("", [])  # these lack nothing: they wait for the others
     evidence = [f"Horovod: {named(ranks)} had not handed over {tensors}" for tensors, ranks in groups.items()]
+    unheard = not all(rank.heard for rank in job.ranks.values())  # more ranks may lack nothing
+    if 2 * len(ahead) > len(job.ranks) or (ahead and unheard):
+        return _found(job, "horovod-missing", sorted(job.lacking), evidence, SILENT)
     few, *others = sorted([*groups.values(), *([ahead] if ahead else [])], key=len)
-    if not others or len(few) == len(others[0]):
+    if not others or len(few) == len(others[0]) or (len(groups) == 1 and few != ahead):
         return None
-    if len(groups) == 1 and few != ahead:
-        return _found(job, "horovod-missing", few, evidence, SILENT)
     found = _found(job, "collective-mismatch", few, evidence[:2], DIFFERS)
     return replace(found, fix=job.causes["horovod-missing"].fix)
 

@@ -1,6 +1,7 @@
 """Test archives of a job's logs: read as a folder, whatever packs them; nothing of one leaves its folder."""
 
 import bz2
+import contextlib
 import gzip
 import io
 import lzma
@@ -133,3 +134,42 @@ def test_an_archive_without_a_log(tmp_path: Path) -> None:
     with pytest.raises(ConfigError) as refused:
         told(tmp_path, zipped({"a.log": ""}))
     assert refused.value.where == str(tmp_path / "logs.tar")
+
+
+def test_an_archive_that_begins_with_a_log_of_several_hosts(tmp_path: Path) -> None:
+    rows = [f"node{number % 2}: step {number}\n" for number in range(40)]
+    text = "".join([*rows, *(f"node1: {line}\n" for line in LOGS["logs/rank-1.log"].splitlines())])
+    assert "node1 failed first: the script raised ValueError" in told(tmp_path, tarred({"train.log": text}))["what"]
+
+
+@pytest.mark.parametrize("pack", PACKED.values(), ids=PACKED)
+def test_one_wrong_byte(pack: Callable[[bytes], bytes], tmp_path: Path) -> None:
+    """Whatever a byte does to an archive: an answer, or one sentence."""
+    raw = bytearray(pack(tarred(LOGS)))
+    for at in range(10, len(raw), max(1, len(raw) // 40)):
+        raw[at] ^= 0x55
+        with contextlib.suppress(ConfigError):
+            told(tmp_path, bytes(raw))
+        raw[at] ^= 0x55
+
+
+def test_a_checksum_at_the_end_is_compared(tmp_path: Path) -> None:
+    raw = bytearray(gzip.compress(tarred(LOGS)))
+    raw[-6] ^= 0x55
+    with pytest.raises(ConfigError, match="cannot be read"):
+        told(tmp_path, bytes(raw))
+
+
+def test_members_that_take_no_room(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(archives, "MOST_MEMBERS", 5)
+    with pytest.raises(ConfigError) as refused:
+        told(tmp_path, tarred({f"{number}.py": "" for number in range(9)}))
+    assert "members" in (refused.value.why or "")
+    deep = {"/".join(["a"] * 900) + "/x.log": "ValueError: no", **LOGS}
+    assert told(tmp_path, tarred(deep))["job"]["failed_first"] == [1]
+
+
+def test_the_place_of_an_archive_says_no_rank(tmp_path: Path) -> None:
+    for name in ("a.tar", "b.tar"):
+        (tmp_path / name).write_bytes(tarred({"stdout.log": LOGS["logs/rank-1.log"]}))
+    assert not any("rank" in row["what"] for row in diagnosed(tmp_path / "a.tar", tmp_path / "b.tar"))

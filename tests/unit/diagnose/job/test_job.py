@@ -724,3 +724,19 @@ def test_horovod_says_who_lacks_what(lists: list[str], cause: str, ranks: list[i
     others = "".join(f"[1,{rank}]<stdout>:step 7\n" for rank in range(4))
     row = answer(write(tmp_path, {"job.log": others + text}) / "job.log")
     assert (row["cause"], row.get("job", {}).get("failed_first", [])) == (cause, ranks)
+
+
+def test_the_last_report_of_horovod_counts(tmp_path: Path) -> None:
+    """Ranks 1 and 2 went on after the first one; of the last one most wait for three that are behind."""
+    said = [HOROVOD, "Missing ranks:", "1: [allreduce.a]", "2: [allreduce.a]", "step 8", HOROVOD, "Missing ranks:"]
+    said += ["0: [allreduce.b]", "3: [allreduce.b, allreduce.c]", "5: [allreduce.b, allreduce.c]"]
+    others = "".join(f"[1,{rank}]<stdout>:step 7\n" for rank in range(8))
+    row = answer(write(tmp_path, {"job.log": others + labelled("[1,0]<stderr>:", "\n".join(said))}) / "job.log")
+    assert (row["cause"], row["job"]["failed_first"]) == ("horovod-missing", [0, 3, 5])
+
+
+def test_ranks_that_are_not_in_the_log_are_no_minority(tmp_path: Path) -> None:
+    said = [HOROVOD, "Missing ranks:", *(f"{rank}: [allreduce.a]" for rank in (2, 3, 4))]
+    others = "".join(f"[1,{rank}]<stdout>:step 7\n" for rank in (0, 1))
+    row = answer(write(tmp_path, {"job.log": others + labelled("[1,0]<stderr>:", "\n".join(said))}) / "job.log")
+    assert (row["cause"], row["job"]["failed_first"]) == ("horovod-missing", [2, 3, 4])
