@@ -12,7 +12,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from io import BufferedReader, RawIOBase
-from itertools import chain
+from itertools import chain, islice, pairwise
 from typing import Any, BinaryIO, cast
 
 from trainwright.diagnose import writers
@@ -65,6 +65,13 @@ ENVELOPES = (
     Envelope(("message.extraInfo.py_callstack",), "message.extraInfo.py_callstack", "message.extraInfo.timestamp"),
     Envelope(("FailureReason", "TrainingJobName"), "FailureReason", "TrainingEndTime"),  # describe-training-job
 )
+# Columns of tables: the message, its time, who wrote it; in lower case. CloudWatch, Grafana, Datadog, Splunk, Azure.
+COLUMNS = (
+    ("@message", "message", "logmessage", "logentry", "textpayload", "_raw", "line", "content"),
+    ("@timestamp", "timestamp", "timegenerated", "_time", "time", "date"),
+    ("@logstream", "logstreamname", "podname", "pod_name", "pod", "host", "hostname", "_sourcehost", "source"),
+)
+MOST_ROWS = 100_000  # of a table; what follows passes unchanged
 RAISED = re.compile(r"\n|(?:Error|Exception)\b")  # in other fields of a logger's record: they belong to the message
 LISTS = ("events", "logEvents", "results", "hits")  # fields of a document that hold the records, or lead to them
 # A document that holds some, a record on several lines, or a notebook.
@@ -77,7 +84,8 @@ def unwrapped(stream: BinaryIO) -> BinaryIO:
     if peek(len(BOM)).startswith(BOM):
         stream.read(len(BOM))
     head = peek(PEEKED)[:PEEKED].lstrip()
-    may_be = head.startswith((b"{", b"[", b"@", b'"')) or _has_aws_text(head) or bool(writers.pattern(head))
+    table = _columns(head.partition(b"\n")[0].decode(errors="replace"))
+    may_be = head.startswith((b"{", b"[")) or bool(table) or _has_aws_text(head) or bool(writers.pattern(head))
     return buffered(_read(stream)) if may_be else stream
 
 
@@ -117,8 +125,8 @@ def _read(stream: BinaryIO) -> Iterator[bytes]:
     if _of_record(_json(first)) is not None or _has_aws_text(head):
         for row in _rows(pieces):
             yield _joined(of_line(row))
-    elif "@message" in first and first.lstrip('"').startswith("@"):
-        yield from map(_joined, _of_table(_rows(pieces)))
+    elif columns := _columns(first):
+        yield from map(_joined, _of_table(columns, _rows(pieces)))
     elif (pattern := writers.pattern(head)) and writers.several(pattern, head):
         for row in _rows(pieces):
             parts = writers.parted(pattern, row)
@@ -150,16 +158,43 @@ def _rows(pieces: Iterable[bytes]) -> Iterator[str]:
         yield rest.decode(errors="replace")
 
 
-def _of_table(rows: Iterator[str]) -> Iterator[list[str]]:
-    """Yield the messages of a table with commas, as Logs Insights exports it; a message may hold several lines."""
-    cells = csv.reader(f"{row}\n" for row in rows)
+def _columns(first: str) -> Envelope | None:
+    """Return where a table with commas has its messages, from its first line; None if that names no such columns."""
+    try:
+        names = next(csv.reader([first]), [])
+    except csv.Error:
+        return None
+    found = [next((name for name in names if name.lower() in known), "") for known in COLUMNS]
+    return (
+        Envelope((found[0],), found[0], found[1], found[2])
+        if found[0] and (found[1] or found[0].startswith("@"))
+        else None
+    )
+
+
+def _of_table(columns: Envelope, rows: Iterator[str]) -> Iterator[list[str]]:
+    """Yield the messages of a table with commas, the oldest first; a message may hold several lines."""
+    cells, found, rest = csv.reader(f"{row}\n" for row in rows), list[tuple[str, list[str]]](), list[list[str]]()
     try:
         names = next(cells)
-        for row in cells:
-            yield _of_record(dict(zip(names, row, strict=False))) or [",".join(row)]
+        for row in islice(cells, MOST_ROWS):
+            record = dict(zip(names, row, strict=False))
+            lines = _labelled(
+                record.get(columns.text, ",".join(row)), record.get(columns.when), record.get(columns.who)
+            )
+            found.append((str(record.get(columns.when, "")), lines))
     except csv.Error as error:  # a message of more than 128 KB
-        yield [f"a row of this export is not read: {error}"]
-        yield from ([row] for row in rows)
+        rest = [[f"a row of this export is not read: {error}"]]
+    yield from _oldest_first(found)
+    yield from rest
+    yield from ([row] for row in rows)
+
+
+def _oldest_first(found: list[tuple[str, list[str]]]) -> Iterator[list[str]]:
+    """Yield the lines of records, which many consoles list with the newest first."""
+    times = [when for when, _ in found]
+    newest_first = times[:1] > times[-1:] and all(one >= other for one, other in pairwise(times))
+    yield from (lines for _, lines in (reversed(found) if newest_first else found))
 
 
 def _of_document(pieces: Iterable[bytes]) -> Iterator[bytes]:
@@ -183,18 +218,34 @@ def _of_records(text: str) -> Iterator[bytes]:
             value, end = decoder.raw_decode(text, begins.start())
         except (ValueError, RecursionError):
             break
-        records = _of_notebook(value) or _listed(value)
-        lines = [_of_record(record, in_list=True) for record in records] or [_of_record(value)]
-        found = [one for one in lines if one is not None]
+        records = _of_notebook(value) or _listed(value) or [value]
+        told = [(record, _of_record(record, in_list=record is not value)) for record in records]
+        found = [(_when(record), lines) for record, lines in told if lines is not None]
         known = known or bool(found)
-        yield from map(_joined, found) if found else [text[at:end].encode(errors="replace")]
+        yield from map(_joined, _oldest_first(found)) if found else [text[at:end].encode(errors="replace")]
         at = end
     rest = text[at:]
     yield rest.encode(errors="replace") if rest.strip() or not known else b""
 
 
+def _when(record: Any) -> str:
+    """Return a record's time, so that those of one export compare as texts."""
+    if isinstance(record, list):
+        record = _fields(record)
+    times = [_field(record, one.when) for one in ENVELOPES] if isinstance(record, dict) else []
+    return next((str(time) for time in times if time is not None), "")
+
+
+def _fields(row: list[Any]) -> Record:
+    """Return a result of Logs Insights, a list of fields, as one record."""
+    return {str(one.get("field")): one.get("value") for one in row if isinstance(one, dict)}
+
+
 def _listed(value: Any) -> list[Any]:
-    """Return the records of a list that a document holds."""
+    """Return the records of a list that a document holds; a subscription names their log stream once."""
+    stream = value.get("logStream") if isinstance(value, dict) else None
+    if isinstance(stream, str) and isinstance(value.get("logEvents"), list):
+        return [{"logStreamName": stream, **one} for one in value["logEvents"] if isinstance(one, dict)]
     while isinstance(value, dict) and (name := next((one for one in LISTS if one in value), "")):
         value = value[name]
     return value if isinstance(value, list) else []
@@ -219,7 +270,7 @@ def _json(text: str) -> Any:
 def _of_record(record: Any, in_list: bool = False) -> list[str] | None:
     """Return the lines of a record's message, each behind its writer and time; None if it is no record of an export."""
     if isinstance(record, list):  # Logs Insights: a list of fields
-        record = {str(one.get("field")): one.get("value") for one in record if isinstance(one, dict)}
+        record = _fields(record)
     if not isinstance(record, dict):
         return None
     known = (one for one in ENVELOPES if in_list or not one.in_list)

@@ -302,3 +302,49 @@ def test_a_record_within_a_record(tmp_path: Path) -> None:
     inner = {"log": "ValueError: 3 channels", "stream": "stderr", "time": STAMPS[0], "kubernetes": {"pod_name": POD}}
     events = {"events": [{**of_stream(0, json.dumps(inner)), "logStreamName": "n-application"}]}
     assert read_text(json.dumps(events), tmp_path) == [f"[pod/{POD}/export] {STAMPS[0]}Z ValueError: 3 channels"]
+
+
+@pytest.mark.parametrize(
+    ("names", "who"),
+    [
+        (["@timestamp", "@message", "@logStream"], "train-7/algo-2-1790000000"),
+        (["timestamp", "message"], ""),
+        (["Date", "Host", "Message"], "algo-2"),
+        (["_time", "host", "_raw"], "algo-2"),
+        (["TimeGenerated", "PodName", "LogMessage"], "algo-2"),
+    ],
+    ids=["Logs Insights", "CloudWatch", "Datadog", "Splunk", "Azure"],
+)
+def test_a_table_with_the_newest_line_first(names: list[str], who: str, tmp_path: Path) -> None:
+    text = io.StringIO()
+    writer = csv.writer(text)
+    writer.writerow(names)
+    for stamp, line in reversed([*zip(STAMPS, PLAIN, strict=True)]):
+        values = {"message": line, "_raw": line, "logmessage": line, "@message": line}
+        hosts = dict.fromkeys(("@logstream", "host", "podname"), who)
+        writer.writerow([{**values, **hosts}.get(name.lower(), stamp) for name in names])
+    lines = read_text(text.getvalue(), tmp_path)
+    assert [log_lines.unprefixed(line) for line in lines] == [log_lines.unprefixed(line) for line in PLAIN]
+    assert {line.partition(" ")[0] for line in lines if line} == {f"[pod/{ALGO}/export]"} or not who
+
+
+@pytest.mark.parametrize("of", [event, of_stream, fields], ids=["get", "filter", "Logs Insights"])
+def test_a_document_with_the_newest_line_first(of: Callable[[int, str], Any], tmp_path: Path) -> None:
+    lines = read_text(json.dumps({"events": records(of)[::-1]}), tmp_path)
+    assert [log_lines.unprefixed(line) for line in lines] == [log_lines.unprefixed(line) for line in PLAIN]
+
+
+def test_records_of_a_subscription_on_one_line(tmp_path: Path) -> None:
+    """Firehose writes them to S3 without a line end between them."""
+    page = {
+        "messageType": "DATA_MESSAGE",
+        "logStream": "train-7/algo-2-1790000000",
+        "logEvents": [{"id": "1", **event(0, "a")}],
+    }
+    assert [line[-1:] for line in read_text(json.dumps(page) * 2, tmp_path)] == ["a", "a"]
+    assert all(line.startswith("[pod/algo-2/export] ") for line in read_text(json.dumps(page) * 2, tmp_path))
+
+
+def test_a_table_of_results_is_no_export(tmp_path: Path) -> None:
+    text = "epoch,loss,message\n1,0.5,fine\n"
+    assert read_text(text, tmp_path) == text.splitlines()
