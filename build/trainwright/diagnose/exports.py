@@ -31,7 +31,7 @@ TEXTS = re.compile(
     r"EVENTS\t(?:\d+\t\d{13}\t(?P<stream>[^\t]+)|\d{13})\t(?P<message>.*)\t(?P<timestamp>\d{13})"
     r"|(?P<when>\d{4}-\d\d-\d\dT\S{8,40}) (?P<who>\S{1,300}/algo-\d{1,4}-\d{10}) (?P<text>.*)"
 )
-PEEKED = 1024  # bytes that show whether a log may be an export
+PEEKED = 1 << 13  # bytes that show whether a log may be an export
 Record = dict[str, Any]
 
 
@@ -60,6 +60,9 @@ ENVELOPES = (
     # OpenSearch
     Envelope(("_source.message",), "_source.message", "_source.@timestamp", "_source.kubernetes.pod_name"),
     Envelope(("_source.log",), "_source.log", "_source.@timestamp", "_source.kubernetes.pod_name"),
+    # Filebeat and others with the Elastic Common Schema
+    Envelope(("message", "@timestamp", "kubernetes.pod.name"), "message", "@timestamp", "kubernetes.pod.name"),
+    Envelope(("message", "@timestamp", "host.name"), "message", "@timestamp", "host.name"),
     Envelope(("levelname", "message"), "message", "asctime"),  # loggers of Python that write JSON
     # torchrun's error.json: torch/distributed/elastic/multiprocessing/errors/error_handler.py
     Envelope(("message.extraInfo.py_callstack",), "message.extraInfo.py_callstack", "message.extraInfo.timestamp"),
@@ -85,7 +88,9 @@ def unwrapped(stream: BinaryIO) -> BinaryIO:
         stream.read(len(BOM))
     head = peek(PEEKED)[:PEEKED].lstrip()
     table = _columns(head.partition(b"\n")[0].decode(errors="replace"))
-    may_be = head.startswith((b"{", b"[")) or bool(table) or _has_aws_text(head) or bool(writers.pattern(head))
+    may_be = (
+        head.startswith((b"{", b"[")) or bool(table) or _has_aws_text(head) or bool(writers.pattern(head, writers.SOME))
+    )
     return buffered(_read(stream)) if may_be else stream
 
 
@@ -123,7 +128,9 @@ def _read(stream: BinaryIO) -> Iterator[bytes]:
     pieces = chain([head], iter(lambda: stream.read(PIECE), b""))
     first = head.partition(b"\n")[0].decode(errors="replace")
     if _of_record(_json(first)) is not None or _has_aws_text(head):
-        for row in _rows(pieces):
+        rows = _rows(pieces)
+        times = [_when(_json(row.decode(errors="replace"))) for row in head.split(b"\n")[:-1]]
+        for row in reversed(list(rows)) if _newest_first(times) else rows:
             yield _joined(of_line(row))
     elif columns := _columns(first):
         yield from map(_joined, _of_table(columns, _rows(pieces)))
@@ -192,9 +199,12 @@ def _of_table(columns: Envelope, rows: Iterator[str]) -> Iterator[list[str]]:
 
 def _oldest_first(found: list[tuple[str, list[str]]]) -> Iterator[list[str]]:
     """Yield the lines of records, which many consoles list with the newest first."""
-    times = [when for when, _ in found]
-    newest_first = times[:1] > times[-1:] and all(one >= other for one, other in pairwise(times))
+    newest_first = _newest_first([when for when, _ in found])
     yield from (lines for _, lines in (reversed(found) if newest_first else found))
+
+
+def _newest_first(times: list[str]) -> bool:
+    return all(times) and times[:1] > times[-1:] and all(one >= other for one, other in pairwise(times))
 
 
 def _of_document(pieces: Iterable[bytes]) -> Iterator[bytes]:
@@ -274,7 +284,7 @@ def _of_record(record: Any, in_list: bool = False) -> list[str] | None:
     if not isinstance(record, dict):
         return None
     known = (one for one in ENVELOPES if in_list or not one.in_list)
-    if not (one := next((one for one in known if all(_field(record, name) is not None for name in one.has)), None)):
+    if not (one := next((one for one in known if _fits(one, record)), None)):
         return None
     text, who = _field(record, one.text), _field(record, one.who)
     if isinstance(text, list):  # journald: bytes that are not printable
@@ -291,6 +301,12 @@ def _labelled(text: str, when: Any, who: Any) -> list[str]:
     """Return the lines of a message behind its writer and its time."""
     before = (f"[pod/{_writer(who)}/export] " if isinstance(who, str) and who else "") + _time(when)
     return [f"{before}{line}" if line.strip() else "" for line in text.removesuffix("\n").split("\n")]
+
+
+def _fits(one: Envelope, record: Record) -> bool:
+    return isinstance(_field(record, one.text), str | list) and all(
+        _field(record, name) is not None for name in one.has
+    )
 
 
 def _field(record: Record, name: str) -> Any:

@@ -17,22 +17,25 @@ PATTERNS = tuple(
         rf"{NO_HOST}(?P<who>{HOST}):",  # pdsh, clush, argo
         r"\((?P<who>head|worker\d+), rank=\d+, pid=\d+(?:, ip=[\d.]+)?\)",  # SkyPilot
         r"\((?P<who>\w{1,60} pid=\d+(?:, ip=[\d.]+)?)\)",  # Ray, vLLM
-        # kubetail and stern: a pod of a set or of a job, and its container
-        rf"\[{NO_HOST}(?P<who>{POD})(?: [a-z0-9-]{{1,63}})?\]",
+        # kubetail, Tekton and stern: a pod of a set or of a job, and its container
+        rf"\[{NO_HOST}(?P<who>{POD})(?:(?: :)? [a-z0-9-]{{1,63}})?\]",
         rf"{NO_HOST}(?P<who>{POD}) (?P<container>[a-z0-9-]{{1,63}})",
-        r"[A-Z][a-z]{2} [ \d]\d \d\d:\d\d:\d\d (?P<who>[\w.-]{1,64}) [\w./@-]{1,60}(?:\[\d{1,9}\])?:",  # journalctl
+        # journalctl, rsyslog
+        r"(?:[A-Z][a-z]{2} [ \d]\d \d\d:\d\d:\d\d(?:\.\d{1,9})?|(?P<when>\d{4}-\d\d-\d\dT\S{8,32}))"
+        r" (?P<who>[\w.-]{1,64}) [\w./@-]{1,60}(?:\[\d{1,9}\])?:",
         # aws logs tail: AWS Batch, Container Insights
         r"(?P<when>\d{4}-\d\d-\d\dT\S{8,40}) (?P<who>\S{1,300}/default/[0-9a-f]{16,40}|\S{0,300}containers\.\S{1,300})",
     )
 )
+SOME = 0.2  # the part of the first few lines, of which some are often those of a batch script
 MOSTLY, AGAIN = 0.6, 2  # the part of the lines that names a writer, and how often each one is named, on average
 CONTAINERS = 2  # different ones; other words behind a name are no containers
 
 
-def pattern(head: bytes) -> re.Pattern[str] | None:
-    """Return what most lines of a log's beginning begin with, if it names who wrote them."""
+def pattern(head: bytes, part: float = MOSTLY) -> re.Pattern[str] | None:
+    """Return what so many lines of a log's beginning begin with, if it names who wrote them."""
     lines = [line for line in _lines(head) if line.strip()]
-    return next((one for one in PATTERNS if sum(map(bool, map(one.match, lines))) > MOSTLY * len(lines)), None)
+    return next((one for one in PATTERNS if sum(map(bool, map(one.match, lines))) > part * len(lines)), None)
 
 
 def several(one: re.Pattern[str], head: bytes) -> bool:

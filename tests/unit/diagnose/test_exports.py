@@ -348,3 +348,18 @@ def test_records_of_a_subscription_on_one_line(tmp_path: Path) -> None:
 def test_a_table_of_results_is_no_export(tmp_path: Path) -> None:
     text = "epoch,loss,message\n1,0.5,fine\n"
     assert read_text(text, tmp_path) == text.splitlines()
+
+
+def test_lines_of_records_with_the_newest_first(tmp_path: Path) -> None:
+    text = "".join(EXPORTS["Loki"][1].splitlines(keepends=True)[::-1])
+    assert [log_lines.unprefixed(line) for line in read_text(text, tmp_path)] == [*map(log_lines.unprefixed, PLAIN)]
+
+
+def test_filebeat(tmp_path: Path) -> None:
+    record = {
+        "@timestamp": f"{STAMPS[0]}.000Z",
+        "log": {"offset": 7},
+        "message": "x",
+        "kubernetes": {"pod": {"name": POD}},
+    }
+    assert read_text(json.dumps(record), tmp_path) == [f"[pod/{POD}/export] {STAMPS[0]}.000Z x"]

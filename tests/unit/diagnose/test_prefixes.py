@@ -133,6 +133,8 @@ WRITERS = {
     "clush, GPU hosts": ("gpu01: ", "gpu02: ", "gpu01"),
     "kubetail": ("[trainer-x2k4p] ", "[trainer-b7n5q] ", "trainer-x2k4p"),
     "docker service logs": ("train.1.x7@node1    | ", "train.2.y8@node2    | ", "train.1.x7@node1"),
+    "rsyslog": ("2026-11-27T10:00:00.1+00:00 a train: ", "2026-11-27T10:00:00.1+00:00 b train: ", "a"),
+    "Tekton": ("[train-1 : run] ", "[train-2 : run] ", "train-1"),
     "journalctl": ("Nov 27 10:00:00 a python3[77]: ", "Nov 27 10:00:00 b python3[78]: ", "a"),
     "AWS Batch": (
         "2026-11-27T10:00:00.123000+00:00 t/default/0123456789abcdef ",
@@ -208,3 +210,13 @@ def test_a_traceback_that_is_cut_off_is_forgotten() -> None:
     text = "".join(f"a-1  | {line}\n" for line in LINES[1:3]) + "b-1  | step 1 loss 0.5\n" * 5000
     found.read(io.BytesIO(text.encode()))
     assert not found.tracebacks.open
+
+
+def test_labels_below_the_lines_of_a_batch_script(tmp_path: Path) -> None:
+    head = [f"+ module load cuda number {number} of the batch script" for number in range(20)]
+    mixed = [f"node{1 + number % 2}: step {number} loss 0.5" for number in range(100)]
+    for one, other in zip(LINES[1:], OTHER[1:], strict=True):
+        mixed += [f"node2: {other}", f"node1: {one}"]
+    row = answer(tmp_path, "{line}", [*head, *mixed])
+    assert "node1 failed first: the script raised ValueError" in row["what"]
+    assert "train.py:5 in main" in row["what"]

@@ -35,6 +35,7 @@ LOCAL = re.compile(rb"\[(?:default|trainer)(\d{1,6})\]: ?")  # torchrun --tee
 FILE_RANK = re.compile(
     r"(?:^|[/_.-])(?:rank|task|proc|r)?[_.-]?(\d{1,6})(?:\.(?:log|out|err|txt|stdout|stderr|gz|zst))*$"
 )
+ADDRESS = re.compile(r"(?:^|[/_-])((?:\d{1,3}\.){3}\d{1,3})(?:\.(?:log|out|err|txt|stdout|stderr|gz|zst))*$")
 FILE_RANK_NAMED = re.compile(r"(?:^|[/_.-])(?:rank|task|global_rank)[_.=-]?(\d{1,6})(?![\d])")
 FILE_HOST = re.compile(
     r"(?:^|/)((?:node|host|algo|worker|master|pod|ip)[\w]*-[\w.-]*?)(?:\.(?:log|out|err|txt|gz|zst))*$"
@@ -293,14 +294,14 @@ def of_file(name: str) -> tuple[str, int | None]:
     short = "/".join(parts[-2:])
     if found := FILE_RANK_NAMED.search(short):
         return "", int(found[1])
-    if found := FILE_HOST.search(name):
+    if found := ADDRESS.search(name) or FILE_HOST.search(name):
         return found[1], None
     return "", None
 
 
 def numbered(names: list[str]) -> dict[str, int]:
     """Return the ranks of files whose names differ in one last number alone; those of hosts must begin at 0."""
-    found = {name: int(match[1]) for name in names if (match := FILE_RANK.search(name))}
+    found = {name: int(match[1]) for name in names if (match := FILE_RANK.search(name)) and not ADDRESS.search(name)}
     stems = {FILE_RANK.sub("", name) for name in found}
     of_hosts = any(FILE_HOST.search(name) for name in names)
     if len(found) == len(names) > 1 and len(stems) == 1 and len(set(found.values())) == len(found):
