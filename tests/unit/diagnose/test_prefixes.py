@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from unit.diagnose.answers import diagnosed
 
-from trainwright.diagnose import log_lines
+from trainwright.diagnose import log_lines, writers
 from trainwright.diagnose.causes import load_causes
 from trainwright.diagnose.reader import Reader, load_settings
 
@@ -220,3 +220,11 @@ def test_labels_below_the_lines_of_a_batch_script(tmp_path: Path) -> None:
     row = answer(tmp_path, "{line}", [*head, *mixed])
     assert "node1 failed first: the script raised ValueError" in row["what"]
     assert "train.py:5 in main" in row["what"]
+
+
+def test_a_word_behind_a_name_is_a_container_only_if_it_is_there_again_and_again() -> None:
+    words = ["step", "loss", "reads", "saves", "fatal"]
+    head = "".join(f"worker-{number % 2} {words[number % 5]} of this run {number}\n" for number in range(60)).encode()
+    pattern = writers.pattern(head)
+    assert pattern
+    assert not writers.several(pattern, head)

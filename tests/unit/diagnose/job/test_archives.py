@@ -165,7 +165,7 @@ def test_members_that_take_no_room(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     with pytest.raises(ConfigError) as refused:
         told(tmp_path, tarred({f"{number}.py": "" for number in range(9)}))
     assert "members" in (refused.value.why or "")
-    deep = {"/".join(["a"] * 900) + "/x.log": "ValueError: no", **LOGS}
+    deep = {"/".join(["a"] * 1800) + "/x.log": "ValueError: no", **LOGS}
     assert told(tmp_path, tarred(deep))["job"]["failed_first"] == [1]
 
 
