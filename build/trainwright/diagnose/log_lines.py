@@ -1,9 +1,7 @@
 """Read the lines of logs of any size, also with gzip and from standard input, and remove the prefixes of launchers."""
 
-import bz2
 import codecs
 import gzip
-import lzma
 import re
 import shlex
 import sys
@@ -22,6 +20,11 @@ from trainwright.core.errors import ConfigError, printable
 from trainwright.diagnose import exports
 from trainwright.diagnose.exports import ISO
 from trainwright.diagnose.writers import ANSI, HOST
+
+try:
+    import lzma
+except ImportError:  # a Python that was built without it
+    lzma = None  # type: ignore[assignment]
 
 RAISING = r"(?=Traceback \(most|  File \"|    \S|[A-Za-z_][\w.]{0,80}(?:Error|Exception)\b)"  # before a traceback
 SERVICE = r"[\w.-]{1,64} (?!kernel)[\w./@-]{1,60}"  # a host and a program of it
@@ -72,7 +75,8 @@ LONGEST = 1 << 16  # characters of a line that are read
 NUMBER = re.compile(r"\d{100,}")  # longer than any printed number: int() and float() reject it, or return infinity
 WRITER = re.compile(r"\[pod/(?P<pod>[^/\]\s]{1,253})/[^\]\s]{1,253}\] |(?P<service>[\w.@-]{1,253}) +\| ")
 DIGITS = re.compile(r"\d+")
-DAMAGED = (OSError, EOFError, zlib.error, lzma.LZMAError, zstandard.ZstdError)  # what packed files raise
+# What packed files raise.
+DAMAGED = (OSError, EOFError, zlib.error, zstandard.ZstdError, *((lzma.LZMAError,) if lzma else ()))
 STANDARD_INPUT = "-"
 
 
@@ -105,8 +109,10 @@ def unpacked(raw: BufferedReader) -> BinaryIO:
     if head[:2] == b"\x1f\x8b":
         return cast(BinaryIO, gzip.open(raw))
     if head[:3] == b"BZh":
+        import bz2
+
         return cast(BinaryIO, bz2.open(raw))
-    if head == b"\xfd7zX":
+    if head == b"\xfd7zX" and lzma:
         return cast(BinaryIO, lzma.open(raw))
     if head == zstandard.FRAME_HEADER:
         reader = zstandard.ZstdDecompressor().stream_reader(raw, read_across_frames=True)
