@@ -1,7 +1,7 @@
 """Read logs that another tool exported as records: Docker, CloudWatch, journald, Loki, Google Cloud, OpenSearch.
 
 Each message becomes lines of its own, behind its time and the label of its writer, as `kubectl logs --prefix` writes
-them. What is no such export passes unchanged.
+them. Every other log passes unchanged.
 """
 
 import csv
@@ -87,9 +87,11 @@ def unwrapped(stream: BinaryIO) -> BinaryIO:
     if peek(len(BOM)).startswith(BOM):
         stream.read(len(BOM))
     head = peek(PEEKED)[:PEEKED].lstrip()
-    table = _columns(head.partition(b"\n")[0].decode(errors="replace"))
     may_be = (
-        head.startswith((b"{", b"[")) or bool(table) or _has_aws_text(head) or bool(writers.pattern(head, writers.SOME))
+        head.startswith((b"{", b"["))
+        or _columns(head.partition(b"\n")[0].decode(errors="replace"))
+        or _has_aws_text(head)
+        or writers.pattern(head, writers.SOME)
     )
     return buffered(_read(stream)) if may_be else stream
 
@@ -171,12 +173,8 @@ def _columns(first: str) -> Envelope | None:
         names = next(csv.reader([first]), [])
     except csv.Error:
         return None
-    found = [next((name for name in names if name.lower() in known), "") for known in COLUMNS]
-    return (
-        Envelope((found[0],), found[0], found[1], found[2])
-        if found[0] and (found[1] or found[0].startswith("@"))
-        else None
-    )
+    text, when, who = [next((name for name in names if name.lower() in known), "") for known in COLUMNS]
+    return Envelope((text,), text, when, who) if text and (when or text.startswith("@")) else None
 
 
 def _of_table(columns: Envelope, rows: Iterator[str]) -> Iterator[list[str]]:
@@ -221,7 +219,7 @@ def _of_document(pieces: Iterable[bytes]) -> Iterator[bytes]:
 
 
 def _of_records(text: str) -> Iterator[bytes]:
-    """Yield the messages of one document, or of several behind each other; what is none of them unchanged."""
+    """Yield the messages of one document, or of several in one file, and the rest of the file unchanged."""
     decoder, at, known = json.JSONDecoder(), 0, False
     while begins := BEGINS.search(text, at):
         try:
@@ -278,7 +276,7 @@ def _json(text: str) -> Any:
 
 
 def _of_record(record: Any, in_list: bool = False) -> list[str] | None:
-    """Return the lines of a record's message, each behind its writer and time; None if it is no record of an export."""
+    """Return the lines of a record's message, each behind its writer and time; None for a record of no tool."""
     if isinstance(record, list):  # Logs Insights: a list of fields
         record = _fields(record)
     if not isinstance(record, dict):

@@ -19,7 +19,7 @@ import zstandard
 from trainwright.core.errors import ConfigError, printable
 from trainwright.diagnose import exports
 from trainwright.diagnose.exports import ISO
-from trainwright.diagnose.writers import ANSI, HOST
+from trainwright.diagnose.writers import ANSI, HOST, POD_LABEL, SERVICE_LABEL
 
 try:
     import lzma
@@ -73,8 +73,10 @@ Moment = tuple[str, float]  # the kind of a time stamp, and its seconds: only th
 LOOKED_AT = 4096  # characters of a line: all patterns match within these, and more would cost time
 LONGEST = 1 << 16  # characters of a line that are read
 NUMBER = re.compile(r"\d{100,}")  # longer than any printed number: int() and float() reject it, or return infinity
-WRITER = re.compile(r"\[pod/(?P<pod>[^/\]\s]{1,253})/[^\]\s]{1,253}\] |(?P<service>[\w.@-]{1,253}) +\| ")
+WRITER = re.compile(f"{POD_LABEL}|{SERVICE_LABEL}")
 DIGITS = re.compile(r"\d+")
+NO_NUMBER = re.compile(r"[^\d\s]")  # what a prefix has, and a column of numbers has not
+LONGEST_PREFIX = 300  # characters
 # What packed files raise.
 DAMAGED = (OSError, EOFError, zlib.error, zstandard.ZstdError, *((lzma.LZMAError,) if lzma else ()))
 STANDARD_INPUT = "-"
@@ -187,13 +189,15 @@ def unprefixed(line: str) -> tuple[str, str]:
 def writer(line: str) -> str:
     """Return what the label of `kubectl logs --prefix` or `docker compose` names; "" for none."""
     found = WRITER.match(line)
-    return found["pod"] or found["service"] if found else ""
+    return found[1] or found[2] if found else ""
 
 
-def like(before: str) -> re.Pattern[str]:
+def like(before: str) -> re.Pattern[str] | None:
     """Return what matches the text before one line of a program also with other numbers, such as a later time.
 
     Too many tools put something before each line of others (CI systems, schedulers of workflows, tails of logs) to know
-    them all.
+    them all. Return None for what no tool puts there: nothing, numbers alone, a long text.
     """
+    if not NO_NUMBER.search(before) or len(before) > LONGEST_PREFIX:
+        return None
     return re.compile(r"\s*" + r"\d+".join(map(re.escape, DIGITS.split(before.lstrip()))))

@@ -53,8 +53,7 @@ USER_CODE = "in user code:"  # TensorFlow's message that holds another traceback
 BETWEEN = re.compile(
     r"\s*$|Detected at node |<stack traces unavailable>|Node: |defined at \(most recent"
 )  # TensorFlow's graph
-EVERY = 64  # lines
-LONGEST_PREFIX = 300  # characters before a traceback's first line
+EVERY = 64  # lines after which tracebacks that were cut off are looked for
 WARNS = re.compile(r"\bW(?:ARN|ARNING|\d{4})\b")  # in such a prefix: the program goes on
 NO_PREFIX = re.compile(r"[a-z](?:Error|Exception|Interrupt)\b")  # another exception, whose line end is lost
 LIBRARY = ("/site-packages/", "/dist-packages/", "/lib/python", "<frozen ", "/lib64/python", "<string>")
@@ -270,10 +269,8 @@ class Tracebacks:
 
 def _prefix(text: str) -> re.Pattern[str] | None:
     """Return what stands before each line of a traceback, from its first line."""
-    before = text.partition(BEGIN)[0]
-    if not before.strip() or BEGIN not in text or len(before) > LONGEST_PREFIX or NO_PREFIX.search(before):
-        return None
-    return like(before)
+    before, begin, _ = text.partition(BEGIN)
+    return like(before) if begin and not NO_PREFIX.search(before) else None
 
 
 def _asserted(kind: str, source: str) -> str:

@@ -3,7 +3,7 @@
 import re
 
 ANSI = re.compile(r"\x1b(?:\[[0-9;?]*[A-Za-z]|_bk;t=\d{1,20}\x07)")  # colours, and Buildkite's times
-# A name with a digit that is no host's: epoch1, fold-2, gpu0, and exceptions, which may begin a line, too.
+# Words that look like the name of a host: epoch1, fold-2 and gpu0, and the type of an exception at the start of a line.
 NO_HOST = (
     r"(?!\S{1,80}(?:Error|Exception|Warning): |slurm|cv2\.error"
     r"|(?:acc|actor|agent|batch|block|case|client|env|epoch|exp|fold|group|iter|layer|level|loss|lr|model|phase|rank|round"
@@ -28,8 +28,10 @@ PATTERNS = tuple(
     )
 )
 SOME = 0.2  # the part of the first few lines, of which some are often those of a batch script
+POD_LABEL = r"\[pod/([^/\]\s]{1,253})/[^\]\s]{1,253}\] "  # kubectl logs --prefix
+SERVICE_LABEL = r"([\w.@-]{1,253}) +\| "  # docker compose and service, SageMaker's local mode, `trainwright run`
 MOSTLY, AGAIN = 0.6, 2  # the part of the lines that names a writer, and how often each one is named, on average
-CONTAINERS = 2  # different ones; other words behind a name are no containers
+CONTAINERS = 2  # the most names of containers in one log; if more words follow a name, they belong to the text
 
 
 def pattern(head: bytes, part: float = MOSTLY) -> re.Pattern[str] | None:

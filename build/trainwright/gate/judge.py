@@ -52,8 +52,8 @@ def read(lines: Iterable[str], causes: list[Cause]) -> Log:
         text, rank = unprefixed(line)
         if prefix and (before := prefix.match(text)):
             text = text[before.end() :]
-        elif (begins := BEGINS.search(text)) and re.search(r"[^\W\d]|[^\w\s]", text[: begins.start()]):
-            prefix, text = like(text[: begins.start()]), text[begins.start() :]
+        elif (begins := BEGINS.search(text)) and (prefix := like(text[: begins.start()])):
+            text = text[begins.start() :]
         if text.startswith("##"):  # a heading that was added to the log
             continue
         if text.startswith("gate: started") and (found := STARTED.match(text)):

@@ -91,7 +91,10 @@ EXPORTS = {
     "get-log-events --output text": ("", texts("EVENTS\t1790000009000\t")),
     "aws logs tail": (
         ALGO,
-        "".join(f"{stamp}.123000+00:00 train-7/algo-2-1790000000 {line}\n" for stamp, line in zip(STAMPS, PLAIN)),  # noqa: B905
+        "".join(
+            f"{stamp}.123000+00:00 train-7/algo-2-1790000000 {line}\n"
+            for stamp, line in zip(STAMPS, PLAIN, strict=True)
+        ),
     ),
     "subscription": ("", json.dumps({"owner": "1", "logEvents": [{"id": "3", **event(0, one)} for one in PLAIN]})),
     "Logs Insights": ("", json.dumps({"results": [fields(*one) for one in enumerate(PLAIN)]})),

@@ -74,7 +74,7 @@ def _of_tar(path: str) -> Iterator[Member]:
             for entry in archive:
                 if entry.isreg() and (content := archive.extractfile(entry)):
                     yield entry.name, content
-                archive.members.clear()  # type: ignore[attr-defined]
+                archive.members.clear()  # type: ignore[attr-defined]  # else tarfile keeps the header of each
         while stream.read(PIECE):  # the checksum at its end is compared
             pass
 

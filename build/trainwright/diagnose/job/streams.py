@@ -10,6 +10,7 @@ from operator import itemgetter
 from trainwright.diagnose.job.said import Said, Words
 from trainwright.diagnose.log_lines import Moment, moment, opened
 from trainwright.diagnose.reader import COLOURS, Block, Hit, Reader, automaton, without_collection
+from trainwright.diagnose.writers import POD_LABEL, SERVICE_LABEL
 
 TAIL = 400  # lines before one without a time in which its time is looked for
 FIRST_STAMPS = 1 << 16  # bytes of a block in which the first times of new writers are looked for
@@ -24,8 +25,7 @@ SPACED = (b">:", b"]:")  # after which a space may belong to the label
 LABELS = {  # words of further labels, and the kind of label that they are part of anyway
     b"[rank": "", b"[Rank ": "", b"[default": "local", b"[trainer": "local", b"<std": "mpi"
 }  # fmt: skip
-POD = re.compile(rb"\[pod/([^/\]\s]{1,253})/[^\]\s]{1,253}\] ")  # kubectl logs --prefix
-COLUMN = re.compile(rb"([\w.@-]{1,253}) +\| ")  # docker compose and service, SageMaker's local mode, `trainwright run`
+POD, COLUMN = re.compile(POD_LABEL.encode()), re.compile(SERVICE_LABEL.encode())
 TASK = re.compile(rb" {0,6}(\d{1,6}): ")  # srun --label
 MPI = re.compile(
     rb"\[(?:[\w.-]+@)?\d{1,10},(?:mpirank:)?(\d{1,6})(?:,([\w.-]{1,253}))?\]\s?<std\w{3}>:\s?"

@@ -199,7 +199,7 @@ def test_what_an_interrupt_found_connecting_starts_nothing_later(
         opened = None
         while opened is None:
             assert child.poll() is None
-            with contextlib.suppress(OSError):  # as long as nobody waits there
+            with contextlib.suppress(OSError):  # ENXIO until a connection reads the pipe
                 opened = os.open(gate, os.O_WRONLY | os.O_NONBLOCK)
         child.send_signal(signal.SIGINT)
         try:
