@@ -12,7 +12,7 @@ from unit.diagnose.test_prefixes import PREFIXED
 
 from trainwright.commands import register
 from trainwright.commands.options import app
-from trainwright.diagnose import causes
+from trainwright.diagnose import causes, log_lines
 from trainwright.gate import judge
 
 register(["diagnose"])
@@ -365,3 +365,12 @@ def test_a_table_behind_any_prefix(form: str, tmp_path: Path) -> None:
     (tmp_path / "log").write_text(text, newline="")
     found, plain = judged(tmp_path / "log"), judged(log("05"))
     assert (found.verdict, found.peak_busbw, found.checks) == (plain.verdict, plain.peak_busbw, plain.checks)
+
+
+def test_numbers_alone_are_no_prefix() -> None:
+    """Else the sizes of the rows, which are numbers, too, would go with it."""
+    assert log_lines.like("  3 ") is None
+    assert log_lines.like("x" * 301) is None
+    found = log_lines.like("10:00:01 [train-1] ")
+    assert found
+    assert found.match("11:59:59 [train-2] 8")
