@@ -98,8 +98,13 @@ def answer(reader: Reader, hosts: int = 0, failed: bool = False) -> Answer:
 
 
 def raised_around(reader: Reader, one: Finding) -> Exception_ | None:
-    """Return the exception in whose traceback a row's line stands."""
-    return next((each for each in reader.tracebacks.found if each.begun <= one.number <= each.number), None)
+    """Return the exception in whose traceback a row's line stands, but not one that only passes on another."""
+    around = (each for each in reader.tracebacks.found if each.begun <= one.number <= each.number)
+    return next((each for each in around if not _passes_on(reader, each)), None)
+
+
+def _passes_on(reader: Reader, one: Exception_) -> bool:
+    return any(re.search(text, one.text) for text in reader.settings.wrappers)
 
 
 def sentence(reader: Reader, one: Finding) -> str:
@@ -140,7 +145,7 @@ def _ended_well(reader: Reader, rows: list[Finding]) -> bool:
         return False
     fatal = (one for one in rows if one.cause.fatal and not one.survived and not one.cause.outside)
     ends = [(_last_line(reader, one)[0], WORD) for one in fatal]
-    ends += [(one.number, BEHIND if one.program else WORD) for one in reader.tracebacks.found]
+    ends += [(one.number, BEHIND if one.program else WORD) for one in reader.tracebacks.found if not one.handled]
     return not any(over - most <= number < over for number, most in ends)
 
 
@@ -193,7 +198,8 @@ def _ends_in_traceback(reader: Reader, since: int) -> bool:
     return any(
         _ends(reader, since, one.number, BEHIND if one.program else 2 * LAST)
         and one.kind not in reader.settings.late
-        and not any(re.search(text, one.text) for text in reader.settings.wrappers)
+        and not one.handled
+        and not _passes_on(reader, one)
         for one in reader.tracebacks.found
     )
 
@@ -262,6 +268,8 @@ def _last_line(reader: Reader, one: Finding) -> tuple[int, str]:
 def _judged(reader: Reader, one: Finding) -> Finding:
     """Return a finding as survived if its line says so itself, or much comes after it and says of no failure."""
     within = raised_around(reader, one)
+    if within and within.handled and not one.cause.stops:
+        return replace(one, survived=True)
     if within and _ended_program(reader, within):  # what it printed before may stand behind its traceback
         one = replace(one, survived=False)
     one = _of_last_run(reader, one)
@@ -341,7 +349,7 @@ def _findings(reader: Reader, exceptions: list[Exception_], rows: list[Finding],
     for one in exceptions:
         if any(re.search(text, one.text) for text in passed_on) or _explains(reader, explained, one):
             continue
-        survived = reader.conditions.progress - one.progress >= SURVIVED
+        survived = one.handled or reader.conditions.progress - one.progress >= SURVIVED
         led = _led_to(one, exceptions)
         if (
             led

@@ -31,6 +31,14 @@ TEXTS = re.compile(
     r"EVENTS\t(?:\d+\t\d{13}\t(?P<stream>[^\t]+)|\d{13})\t(?P<message>.*)\t(?P<timestamp>\d{13})"
     r"|(?P<when>\d{4}-\d\d-\d\dT\S{8,40}) (?P<who>\S{1,300}/algo-\d{1,4}-\d{10}) (?P<text>.*)"
 )
+# A traceback on one line: its line ends became "\\n", or blanks, as in a pasted FailureReason of SageMaker.
+FLAT = re.compile(r"Traceback \(most recent call last\):?(?: {1,8}|\\{1,2}n {0,8})File ")
+ESCAPED = re.compile(r"\\{1,2}n")
+FRAME = re.compile(r'(\bFile \\{0,2}"[^"]{1,300}", line \d{1,9}, in \S{1,80}) +')
+PARTS = re.compile(
+    r' +(?=File \\{0,2}"[^"]{1,300}", line \d|Traceback \(most recent|During handling of the above|ErrorMessage "'
+    r"|[A-Za-z_][\w.]{0,80}(?:Error|Exception): )"
+)
 PEEKED = 1 << 13  # bytes that show whether a log may be an export
 Record = dict[str, Any]
 
@@ -43,6 +51,7 @@ class Envelope:
     text: str
     when: str
     who: str = ""
+    level: str = ""  # of a logger's record, whose other fields may say what was raised
     in_list: bool = False  # known only in a list of records, because loggers write such lines, too
 
 
@@ -63,7 +72,12 @@ ENVELOPES = (
     # Filebeat and others with the Elastic Common Schema
     Envelope(("message", "@timestamp", "kubernetes.pod.name"), "message", "@timestamp", "kubernetes.pod.name"),
     Envelope(("message", "@timestamp", "host.name"), "message", "@timestamp", "host.name"),
-    Envelope(("levelname", "message"), "message", "asctime"),  # loggers of Python that write JSON
+    # Loggers that write JSON: Python's, zap and logrus of Kubernetes' controllers, structlog
+    Envelope(("levelname", "message"), "message", "asctime", level="levelname"),
+    Envelope(("level", "msg"), "msg", "ts", level="level"),
+    Envelope(("level", "msg"), "msg", "time", level="level"),
+    Envelope(("level", "event"), "event", "timestamp", level="level"),
+    Envelope(("level", "message", "timestamp"), "message", "timestamp", level="level"),
     # torchrun's error.json: torch/distributed/elastic/multiprocessing/errors/error_handler.py
     Envelope(("message.extraInfo.py_callstack",), "message.extraInfo.py_callstack", "message.extraInfo.timestamp"),
     Envelope(("FailureReason", "TrainingJobName"), "FailureReason", "TrainingEndTime"),  # describe-training-job
@@ -92,6 +106,7 @@ def unwrapped(stream: BinaryIO) -> BinaryIO:
         or _columns(head.partition(b"\n")[0].decode(errors="replace"))
         or _has_aws_text(head)
         or writers.pattern(head, writers.SOME)
+        or FLAT.search(head.decode(errors="replace"))
     )
     return buffered(_read(stream)) if may_be else stream
 
@@ -142,8 +157,19 @@ def _read(stream: BinaryIO) -> Iterator[bytes]:
             yield _joined(_labelled(*parts) if parts else [row])
     elif first.lstrip()[:1] in ("{", "[") and HOLDS.search(head):
         yield from _of_document(pieces)
+    elif FLAT.search(head[:PEEKED].decode(errors="replace")):
+        yield from (_joined(_spread(row)) for row in _rows(pieces))
     else:
         yield from pieces
+
+
+def _spread(line: str) -> list[str]:
+    """Return the lines of a traceback that stands on one line."""
+    if not FLAT.search(line):
+        return [line]
+    if ESCAPED.search(line):
+        return ESCAPED.sub("\n", line).split("\n")
+    return PARTS.sub("\n", FRAME.sub(r"\1\n    ", line)).split("\n")
 
 
 def _has_aws_text(head: bytes) -> bool:
@@ -287,12 +313,18 @@ def _of_record(record: Any, in_list: bool = False) -> list[str] | None:
     text, who = _field(record, one.text), _field(record, one.who)
     if isinstance(text, list):  # journald: bytes that are not printable
         text = bytes(byte for byte in text if isinstance(byte, int) and 0 <= byte < 256).decode(errors="replace")
-    if "levelname" in one.has:
-        others = [record[name] for name in record if name != one.text and isinstance(record[name], str)]
-        text = "\n".join([f"{record['levelname']}: {text}", *filter(RAISED.search, others)])
+    if one.level:
+        text = _logged(one, record)
     elif str(text).startswith("{") and (inner := _of_record(_json(str(text)))):  # Fluent Bit's record in CloudWatch's
         return inner
     return _labelled(str(text), _field(record, one.when), who)
+
+
+def _logged(one: Envelope, record: Record) -> str:
+    """Return a logger's message behind its level, and below it what other fields say was raised."""
+    others = {name: text for name, text in record.items() if name != one.text and isinstance(text, str) and text}
+    raised = [text for name, text in others.items() if name == "error" or RAISED.search(text)]
+    return "\n".join([f"{str(record[one.level]).upper()}: {record[one.text]}", *raised])
 
 
 def _labelled(text: str, when: Any, who: Any) -> list[str]:

@@ -63,6 +63,7 @@ PREFIX = re.compile(
             r"\s*\[?\d{4}-\d\d-\d\d[T ]\d\d:\d\d:\d\d(?:[.,]\d+)?(?:Z|[+-]\d\d:?\d\d)?\]? "
             # behind a time: a node's files of Kubernetes, GitLab, syslog
             rf"(?:std(?:out|err) [FP] |[0-9a-f]{{2}}[OE][ +]|{SERVICE}\[\d{{1,9}}\]: {RAISING})?",
+            r"[A-Z][a-z]{2} [ \d]\d \d\d:\d\d:\d\d (?=\[(?:rank|default|pod/)|\d{4}-\d\d-\d\d)",  # ts of moreutils
             rf"[A-Z][a-z]{{2}} [ \d]\d \d\d:\d\d:\d\d {SERVICE}(?:\[\d{{1,9}}\])?: {RAISING}",
         )
     )

@@ -53,6 +53,8 @@ CONTROLS = re.compile(rb"[\x01-\x06\x0e-\x1a\x1c-\x1f\x7f]")
 MOST_CONTROLS = 100  # a file with zero bytes is binary if more than one of so many bytes is a control character
 COLOURS = re.compile(ANSI.pattern.encode())
 CONDITION, FACT, TABLE, TRACEBACK, PROGRESS, SUSPECT = range(6)
+# In the line above a traceback that a logger wrote; with what the program does instead, it handled the exception.
+COMPLAINS = re.compile(r"\b(?:ERROR|WARN|WARNING|CRITICAL|[Ff]ailed|[Cc]ould not|[Cc]annot|[Ee]rror)\b")
 MOST_CHAINS = 200  # sentences of such chains that are kept
 CHAIN = re.compile(rb"(?:During handling of the|The) above exception,? (?:another|was the direct cause)")
 # What a line that names an exception has.
@@ -218,6 +220,7 @@ class Reader:
         words = [word for _, some in kinds for word in some]
         self.words = words
         self._words = automaton(tuple(words))
+        self._recovered = re.compile("|".join(f"(?:{text})" for text in settings.recovered) or r"(?!)")
         self._harmless = re.compile("|".join(f"(?:{text})" for text in settings.harmless) or r"(?!)")
         silent = [*settings.informative, *settings.harmless, *settings.recovered]
         self._silent = re.compile("|".join(f"(?:{text})" for text in silent) or r"(?!)")
@@ -244,6 +247,7 @@ class Reader:
         self._newest: list[tuple[int, bytes, int]] | deque[tuple[int, bytes, int]] = self.suspects  # has the last one
         self.complaint = 0  # the last suspicious line that neither informs, nor is harmless, nor says that all goes on
         self._unjudged: list[tuple[int, bytes]] = []  # suspicious lines since
+        self._above = b""  # the last line of the block before
         self._below = 0  # lines in which the words of the last suspicious line, a heading, are still looked for
         self._watched = 0  # the last suspicious line whose progress is counted
         self._calm = SURVIVED  # lines of progress since the last line that met a condition
@@ -340,11 +344,13 @@ class Reader:
             elif kind == TRACEBACK:
                 if start >= read_to:
                     steps.count_within(start, at, end)
-                    self._begin(_text(block.data[start:end], at - start), block.number(start))
+                    above = _last_of(block.data, start - 1) if start else self._above
+                    self._begin(_text(block.data[start:end], at - start), block.number(start), above)
                     self._calm, read_to = 0, self._sequel(following(min(end + 1, len(block.data))))
             else:
                 self._fact(index, _text(block.data[start:end], at - start), block.number(start))
         steps.count_to(len(block.data))
+        self._above = _last_of(block.data, len(block.data.rstrip(b"\n")))
         self._judge()
 
     def _judge(self) -> None:
@@ -412,9 +418,11 @@ class Reader:
         self.block(line.encode(errors="replace") + b"\n")
         return len(self.conditions.met) > met
 
-    def _begin(self, raw: str, number: int) -> None:
+    def _begin(self, raw: str, number: int, above: bytes = b"") -> None:
         text, rank = unprefixed(raw)
-        self.tracebacks.begin(text, number, rank or writer(raw), moment(raw))
+        told = unprefixed(last_drawn(above))[0]
+        handled = bool(COMPLAINS.search(told) and self._recovered.search(told))
+        self.tracebacks.begin(text, number, rank or writer(raw), moment(raw), handled)
 
     def _condition(self, raw: str, number: int, which: list[int]) -> None:
         text, rank = unprefixed(raw)
@@ -492,6 +500,11 @@ class Reader:
                 found.setdefault(shape(text), (number, masked(text[:MOST_TEXT])))
         rows = list(found.values())
         return rows if len(rows) <= most else [*rows[:1], *rows[1 - most :]]
+
+
+def _last_of(data: bytes, end: int) -> bytes:
+    """Return the line that ends there."""
+    return data[max(data.rfind(b"\n", 0, end) + 1, end - LOOKED_AT) : end]
 
 
 def _binary(head: bytes) -> bool:

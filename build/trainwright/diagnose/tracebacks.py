@@ -16,6 +16,8 @@ OTHER = re.compile(  # types that do not end like an exception
     r"|(?:[A-Za-z_]\w*\.)+[A-Z]\w*|[A-Z][a-z]+[A-Z]\w*"
 )
 QUOTED = 'ErrorMessage "'  # SageMaker's reason for a failure
+# Where that reason ends, if all of it is one line.
+REASON_ENDS = re.compile(r' (?:During handling of the above|Traceback \(most recent|Command "|File ")')
 CAUSED = "Caused by: "  # in a chain of Java's exceptions
 FRAME = re.compile(r'\s*File "(?P<file>[^"]{1,500})", line (?P<line>\d{1,9})(?:, in (?P<name>.{1,200}))?')
 BOXED = re.compile(
@@ -26,7 +28,7 @@ ALONE = re.compile(
     r"(?:E {2,6}|\*\*| (?=\S{1,200}: \S{1,200} \S)"
     rf"|{QUOTED}|{CAUSED})?"
     r"(?P<type>(?:[A-Za-z_]\w{0,60}\.){0,8}(?:[A-Z]\w{0,60}(?:Error|Exception)|Exception))"
-    r"(?: \(see above for traceback\))?(?:: (?P<message>\S.*)|\((?:\d{1,4}, )?[\"'](?P<said>.+)[\"'],?\))$"
+    r"(?: \(see above for traceback\))?(?:: {1,4}(?P<message>\S.*)|\((?:\d{1,4}, )?[\"'](?P<said>.+)[\"'],?\))$"
 )
 RAISED = re.compile(r"(?P<type>[A-Za-z_][\w.]{1,200})(?:: ?(?P<message>.*))?$")
 CARET = re.compile(r"\s*\^\s*$")  # below the place in the source that Triton cannot compile; the reason follows
@@ -35,6 +37,7 @@ HEADS = re.compile(  # of a message that only introduces what stands below it
     "|".join(
         (
             r":\s*$",
+            r"Failed to set up runtime environment\.\s*$",  # Ray
             r"\d root error\(s\) found\.\s*$",  # TensorFlow
             r"Exception encountered when calling \S.{0,200}\.\s*$",  # Keras
             r"error stack: .{0,400} failed\s*$",  # MPICH
@@ -83,6 +86,7 @@ class Exception_:
     when: Moment | None = None
     progress: int = 0  # lines of progress before it
     program: str = ""  # the file that was started, if the traceback begins at its top level
+    handled: bool = False  # the line above its traceback says what the program does instead
 
 
 @dataclass
@@ -92,6 +96,7 @@ class _Open:
     lines: int = 0
     foreign: int = 0
     ignored: bool = False
+    handled: bool = False
     indent: int = 0  # of all its lines, in the output of what prints another program's
     prefix: re.Pattern[str] | None = None  # what stands before each of its lines
     program: str = ""
@@ -140,6 +145,8 @@ class Tracebacks:
 
     def alone(self, text: str, number: int, rank: str, progress: int) -> bool:
         """Keep an exception whose traceback is not there, or cannot be put together; return whether a line is one."""
+        if QUOTED in text:
+            text = REASON_ENDS.split(text[text.index(QUOTED) :], maxsplit=1)[0]
         if number in self.harmless or not (raised := ALONE.match(text)):
             return False
         kind, said = raised["type"].rpartition(".")[2], (raised["message"] or raised["said"]).strip()
@@ -151,8 +158,11 @@ class Tracebacks:
         self.lone.append(found)
         return True
 
-    def begin(self, text: str, number: int, rank: str, when: Moment | None) -> None:
-        """Open a traceback at its first line, or at a frame if none of this rank is open."""
+    def begin(self, text: str, number: int, rank: str, when: Moment | None, handled: bool = False) -> None:
+        """Open a traceback at its first line, or at a frame if none of this rank is open.
+
+        `handled` is that the line above it says what the program does instead; it is true of the whole chain.
+        """
         if behind := BEHIND.search(text):
             rank = behind[1]
         if IGNORED in text or LOGGING in text:
@@ -167,7 +177,9 @@ class Tracebacks:
         if BEGIN not in text and (rank in self._open or rank in self._logging or not FRAME.match(text)):
             return
         if len(self._open) < MOST_RANKS or rank in self._open:
-            self._open[rank] = _Open(number, when, ignored=rank in self._ignored, prefix=_prefix(text))
+            before = self.found[-1] if self.found else None
+            handled |= bool(before and before.handled and before.rank == rank and number - before.number <= CHAINED)
+            self._open[rank] = _Open(number, when, 0, 0, rank in self._ignored, handled, prefix=_prefix(text))
             self._ignored.discard(rank)
             self.feed(text, number, rank)
 
@@ -257,8 +269,9 @@ class Tracebacks:
         kind = raised["type"].rpartition(".")[2]
         message = masked((raised["message"] or _asserted(kind, one.source)).strip()[:MOST_TEXT])
         where, rank = masked(one.own or one.last), rank if rank.isdecimal() else ""
+        text = masked(text[:MOST_TEXT])
         found = Exception_(
-            kind, message, number, one.begun, rank, where, masked(text[:MOST_TEXT]), one.when, progress, one.program
+            kind, message, number, one.begun, rank, where, text, one.when, progress, one.program, one.handled
         )
         if len(self.first) < KEPT:
             self.first.append(found)

@@ -14,6 +14,7 @@ from trainwright.diagnose.causes import Cause, load_causes
 from trainwright.diagnose.job import archives
 from trainwright.diagnose.job import diagnosis as job_diagnosis
 from trainwright.diagnose.job.collect import Left, left
+from trainwright.diagnose.job.file_names import of_one_process
 from trainwright.diagnose.job.said import load_settings
 from trainwright.diagnose.job.streams import labelled
 from trainwright.diagnose.log_lines import STANDARD_INPUT, opened
@@ -25,6 +26,7 @@ from trainwright.gate.case import Case, Declared, Log
 from trainwright.gate.floors import Floors, load_floors
 
 EXPLAINED = ("exit code", "errors", "completion", "footer", "signature")  # checks that name no cause of their own
+WORTH = {"none": 1, STATED: 2, "unknown": 3}  # answers that count less than any other one of the same process
 JSON_LINES = '"results"'  # of the output of nccl-tests -J
 
 
@@ -70,16 +72,23 @@ def diagnosed(
 
 def _all(found: Left, known: Known, names: dict[str, str]) -> list[dict[str, Any]]:
     rows = list[dict[str, Any]]()
-    if len(found.logs) == 1 and not (found.folder or found.dumps or found.ras):
-        kind = labelled(found.logs[0])
-        if kind != "hosts":  # one log is read alone, and as one of several ranks if it only shows consequences
-            rows = [_row(found.logs[0], known, names)]
-        consequences = load_settings(known.root).consequences if kind else []
-        if kind == "" or (rows and rows[0]["cause"] not in consequences):
+    alone, labels = len(found.logs) == 1 and not (found.folder or found.dumps or found.ras), "hosts"
+    if alone and (labels := labelled(found.logs[0])) != "hosts":
+        rows = [_row(found.logs[0], known, names)]
+        # It is read as one of several ranks if it only shows consequences.
+        if rows[0]["cause"] in WORTH or rows[0]["cause"] not in load_settings(known.root).consequences:
             return rows
-    if job := job_diagnosis.of_job(found, known.root, known.causes, known.reader, names):
+    job = job_diagnosis.of_job(found, known.root, known.causes, known.reader, names)
+    if job and (labels or job["job"]["failed_first"]):  # without labels torchrun's report may name the rank
         return [job]
-    return rows or [_row(log, known, names) for log in found.logs]
+    return rows or [_of_process(logs, known, names) for logs in of_one_process(found.logs)]
+
+
+def _of_process(logs: list[str], known: Known, names: dict[str, str]) -> dict[str, Any]:
+    """Return one diagnosis of the files that one process wrote: what it failed of may stand in either."""
+    rows = [_row(log, known, names) for log in logs]
+    row = min(rows, key=lambda one: (WORTH.get(one["cause"], 0), not one["evidence"]))
+    return {**row, "log": ", ".join(one["log"] for one in rows)}
 
 
 def _row(log: str, known: Known, names: dict[str, str]) -> dict[str, Any]:

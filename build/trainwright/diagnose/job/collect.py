@@ -10,16 +10,17 @@ from pathlib import Path
 from trainwright.core.errors import ConfigError
 from trainwright.core.progress import counted
 from trainwright.diagnose import log_lines
-from trainwright.diagnose.job import ras, recorder
+from trainwright.diagnose.job import file_names, ras, recorder
 from trainwright.diagnose.job.ras import Ras
 from trainwright.diagnose.job.recorder import Dump
 from trainwright.diagnose.job.said import Words
-from trainwright.diagnose.job.streams import FILE_RANK, Key, Splitter, Stream, numbered, resolved
+from trainwright.diagnose.job.streams import Key, Splitter, Stream, resolved
 from trainwright.diagnose.job.unpickle import LARGEST, Refused
 from trainwright.diagnose.reader import Reader, blocks
 
 MOST_FILES = 20_000
 HEAD = 1 << 16
+SAID = 1 << 20  # bytes of a log in which the name of its host is looked for
 NOT_LOGS = re.compile(
     r"\.(?:py|ipynb|md|rst|toml|ya?ml|ini|cfg|lock|html|sh|sbatch|slurm|cc?|cpp|h|cu"
     r"|png|pdf|svg|pth?|bin|safetensors|npy|parquet|[ct]sv)$"
@@ -118,10 +119,17 @@ def streams(logs: Iterable[str], empty: Iterable[str], reader: Reader, words: Wo
     for file in names:
         with log_lines.opened(file) as stream:
             every += Splitter(file, reader, words).read(blocks(stream))
-    alike = {FILE_RANK.sub("", name) for name in names}
-    silent = [file for file in empty if FILE_RANK.search(file) and FILE_RANK.sub("", file) in alike]
-    ranks = numbered([*names, *silent])
-    if sorted(ranks.values()) != [*range(len(ranks))]:
-        ranks, silent = numbered(names), []
+    hosts = file_names.hosts(names, lambda word: any(_says(file, word) for file in names))
+    alike = {file_names.stem(name) for name in names}
+    silent = [file for file in empty if file_names.RANK.search(file) and file_names.stem(file) in alike]
+    ranks = file_names.numbered([*names, *silent], bool(hosts))
+    if sorted(set(ranks.values())) != [*range(len(set(ranks.values())))]:
+        ranks, silent = file_names.numbered(names, bool(hosts)), []
     every += [Stream(file, Key(), reader.fresh()) for file in silent]
-    return list(resolved(every, ranks))
+    return list(resolved(every, ranks, hosts))
+
+
+def _says(file: str, word: str) -> bool:
+    """Return whether the beginning of a log holds a word."""
+    with log_lines.opened(file) as stream:
+        return bool(re.search(rb"(?<![\w-])%s(?![\w-])" % re.escape(word.encode()), stream.read(SAID)))

@@ -28,7 +28,7 @@ def of_job(
         return None  # of nccl-tests: the judge's
     job = known(found, left.dumps, left.ras, causes, set(words.consequences))
     job.notes = left.notes
-    ranks = sum(rank.heard for rank in job.ranks.values())
+    ranks = sum(rank.heard or rank.code is not None for rank in job.ranks.values())
     labelled = left.folder and any(stream.key != Key() for stream in found)  # of a job whose other ranks said nothing
     if ranks < 2 and len(job.hosts) < 2 and not left.ras and not labelled:
         return None

@@ -23,6 +23,7 @@ SIGNALS = {
     "Terminated": -15,
 }
 MOST_RANKS = 100_000
+Communicator = tuple[int, int, Stream]  # how many ranks it has, the number of one of them in it, who says so
 DEFAULT = ("", "0")  # what PyTorch's lines call the group of all ranks
 
 
@@ -114,13 +115,14 @@ def known(
     rows = {cause.id: cause for cause in reversed(list(causes))}
     job = Job({}, 0, {}, [], list(streams), list(answers), rows, consequences)
     job.hosts = {host: [one for one in job.streams if one.host == host] for host in {one.host for one in job.streams}}
-    worlds = Counter[int]()
+    worlds, comms = Counter[int](), list[Communicator]()
     for stream in job.streams:
         if stream.rank is not None:
             _of_rank(job, stream, consequences)
         else:
             job.rest += _events(stream, consequences)[0:1]
-        _said(job, stream, worlds)
+        _said(job, stream, worlds, comms)
+    _of_communicators(job, comms, worlds)
     for number in job.lacking:
         job.rank(number)
     for dump in dumps:
@@ -185,7 +187,24 @@ def _event(stream: Stream, row: Finding, place: str) -> Event:
     return Event(row.cause.id, what, fix, masked(text), stream.file, row.number, when, where, stream.host)
 
 
-def _said(job: Job, stream: Stream, worlds: Counter[int]) -> None:
+def _of_communicators(job: Job, comms: list[Communicator], worlds: Counter[int]) -> None:
+    """Note the ranks of NCCL's largest communicator, if it may be that of all ranks: others are of groups."""
+    largest = max((size for size, _, _ in comms), default=0)
+    if not largest or max(worlds, default=0) > largest:
+        return
+    worlds[largest] += not worlds
+    for size, number, stream in comms:
+        if size == largest:
+            _heard(job, number, stream)
+
+
+def _heard(job: Job, number: int, stream: Stream) -> Rank:
+    rank = job.rank(number)
+    rank.heard, rank.host, rank.file = True, rank.host or stream.host, rank.file or stream.file
+    return rank
+
+
+def _said(job: Job, stream: Stream, worlds: Counter[int], comms: list[Communicator]) -> None:
     """Note what a stream says of other ranks, and of those that have no label."""
     block, waited_for = dict[str, str](), dict[str, dict[str, str]]()  # the latter by the rank's number in its group
     for said in stream.said:
@@ -196,9 +215,9 @@ def _said(job: Job, stream: Stream, worlds: Counter[int]) -> None:
         if said.kind == "world":
             worlds[int(values["world"])] += 1
             if "rank" in values and int(values["rank"]) < int(values["world"]):
-                rank = job.rank(int(values["rank"]))
-                rank.heard, rank.world, rank.host = True, int(values["world"]), rank.host or stream.host
-                rank.file = rank.file or stream.file
+                _heard(job, int(values["rank"]), stream).world = int(values["world"])
+        elif said.kind == "comm":
+            comms.append((int(values["world"]), int(values["rank"]), stream))
         elif said.kind == "exit":
             how = values["how"]
             rank = job.rank(int(values["rank"]))

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from itertools import count, repeat
 from operator import itemgetter
 
+from trainwright.diagnose.job.file_names import of_file
 from trainwright.diagnose.job.said import Said, Words
 from trainwright.diagnose.log_lines import Moment, moment, opened
 from trainwright.diagnose.reader import COLOURS, Block, Hit, Reader, automaton, without_collection
@@ -32,14 +33,6 @@ MPI = re.compile(
 )  # mpirun --tag-output
 RANK = re.compile(rb"(?:\[rank(\d{1,6})\]:|\[Rank (\d{1,6})\]) ?")  # PyTorch
 LOCAL = re.compile(rb"\[(?:default|trainer)(\d{1,6})\]: ?")  # torchrun --tee
-FILE_RANK = re.compile(
-    r"(?:^|[/_.-])(?:rank|task|proc|r)?[_.-]?(\d{1,6})(?:\.(?:log|out|err|txt|stdout|stderr|gz|zst))*$"
-)
-ADDRESS = re.compile(r"(?:^|[/_-])((?:\d{1,3}\.){3}\d{1,3})(?:\.(?:log|out|err|txt|stdout|stderr|gz|zst))*$")
-FILE_RANK_NAMED = re.compile(r"(?:^|[/_.-])(?:rank|task|global_rank)[_.=-]?(\d{1,6})(?![\d])")
-FILE_HOST = re.compile(
-    r"(?:^|/)((?:node|host|algo|worker|master|pod|ip)[\w]*-[\w.-]*?)(?:\.(?:log|out|err|txt|gz|zst))*$"
-)
 
 
 @dataclass(frozen=True)
@@ -286,30 +279,7 @@ def keyed(line: bytes, names: frozenset[str]) -> tuple[Key, bytes]:
     return Key(host, task, local, rank), line
 
 
-def of_file(name: str) -> tuple[str, int | None]:
-    """Return the host and the rank that a log's name says."""
-    parts = name.split("/")
-    if len(parts) > 1 and parts[-1] in ("stdout.log", "stderr.log", "error.json") and parts[-2].isdigit():
-        return "", int(parts[-2])  # torchrun --log-dir
-    short = "/".join(parts[-2:])
-    if found := FILE_RANK_NAMED.search(short):
-        return "", int(found[1])
-    if found := ADDRESS.search(name) or FILE_HOST.search(name):
-        return found[1], None
-    return "", None
-
-
-def numbered(names: list[str]) -> dict[str, int]:
-    """Return the ranks of files whose names differ in one last number alone; those of hosts must begin at 0."""
-    found = {name: int(match[1]) for name in names if (match := FILE_RANK.search(name)) and not ADDRESS.search(name)}
-    stems = {FILE_RANK.sub("", name) for name in found}
-    of_hosts = any(FILE_HOST.search(name) for name in names)
-    if len(found) == len(names) > 1 and len(stems) == 1 and len(set(found.values())) == len(found):
-        return {} if of_hosts and min(found.values()) else found
-    return {}
-
-
-def resolved(streams: Iterable[Stream], ranks: dict[str, int]) -> Iterator[Stream]:
+def resolved(streams: Iterable[Stream], ranks: dict[str, int], hosts: dict[str, str]) -> Iterator[Stream]:
     """Give each stream its rank and host."""
     every = list(streams)
     tasks = {one.key.task for one in every if one.key.task is not None}
@@ -324,7 +294,7 @@ def resolved(streams: Iterable[Stream], ranks: dict[str, int]) -> Iterator[Strea
             own.setdefault(one.file, set()).add(one.key.rank)
     for one in every:
         key, (host, rank) = one.key, of_file(one.file)
-        one.host = key.host or host
+        one.host = key.host or hosts.get(one.file, host)
         if key.rank is not None:
             one.rank = key.rank
         elif key.local is not None:

@@ -542,7 +542,8 @@ RULES: list[Rule] = [
 def _open(job: Job) -> Verdict:
     if any(rank.passed for rank in job.ranks.values()):
         return Verdict("none", "no rank failed, and the job says that it ended well", state="")
-    what = f"of {counted(len(job.streams), 'log')} none shows a failure, and none says that the job ended well"
+    logs = counted(len({one.file for one in job.streams}), "log")
+    what = f"of {logs} none shows a failure, and none says that the job ended well"
     return Verdict("unknown", what, "keep the output of every rank, with standard error, to its end", state="")
 
 
