@@ -350,7 +350,7 @@ def _findings(reader: Reader, exceptions: list[Exception_], rows: list[Finding],
         if any(re.search(text, one.text) for text in passed_on) or _explains(reader, explained, one):
             continue
         survived = one.handled or reader.conditions.progress - one.progress >= SURVIVED
-        led = _led_to(one, exceptions)
+        led = _led_to(reader, one, exceptions)
         if (
             led
             and re.search(reader.settings.tried, one.text)
@@ -386,11 +386,12 @@ def _explains(reader: Reader, explained: set[int], one: Exception_) -> bool:
     )
 
 
-def _led_to(one: Exception_, exceptions: list[Exception_]) -> Exception_ | None:
+def _led_to(reader: Reader, one: Exception_, exceptions: list[Exception_]) -> Exception_ | None:
     """Return the last exception of the chain that begins with one: raised while another was handled."""
     last = one
     for other in exceptions:
-        if other.rank == last.rank and other.begun - last.number == CHAINED:
+        chained = other.begun - last.number == CHAINED or other.begun - 2 in reader.tracebacks.chained
+        if other.rank == last.rank and other.begun > last.number and chained:
             last = other
     return last if last is not one else None
 

@@ -590,6 +590,6 @@ def test_an_error_explains_a_crash_close_behind_it(tmp_path: Path, lines: int, c
 def test_a_place_is_that_of_the_exception_and_not_of_who_passed_it_on(tmp_path: Path) -> None:
     """torch.multiprocessing.spawn shows what a process raised in the message of the exception of its parent."""
     parent = 'Traceback (most recent call last):\n  File "/job/train.py", line 494, in <module>\n    mp.spawn(\n'
-    text = f"{parent}torch.multiprocessing.spawn.ProcessRaisedException: \n\n-- Process 0 terminated with the following "
-    found = told(tmp_path, f"{text}error:\nOSError: [Errno 5] Input/output error\n")
+    text = f"{parent}torch.multiprocessing.spawn.ProcessRaisedException: \n\n-- Process 0 terminated with the "
+    found = told(tmp_path, f"{text}following error:\nOSError: [Errno 5] Input/output error\n")
     assert (found["cause"], "raised at" in found["what"]) == ("io-error", False)
