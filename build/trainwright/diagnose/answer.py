@@ -357,7 +357,7 @@ def _findings(reader: Reader, exceptions: list[Exception_], rows: list[Finding],
             and not any(re.search(text, led.text) for text in passed_on)
         ):
             continue  # what followed says more, and has an answer of its own
-        told = _told(one) + (f", which led to {_said(led)}" if led else "")
+        told = _told(one) + (f", which led to {_said(led)}" if led and _said(led) != _said(one) else "")
         cause = row.model_copy(update={"what": row.what.format(told=told)})
         evidence = [(one.number, one.text)]
         found.append(Finding(cause, one.number, evidence, one.rank, one.when, survived))

@@ -39,6 +39,8 @@ PARTS = re.compile(
     r' +(?=File \\{0,2}"[^"]{1,300}", line \d|Traceback \(most recent|During handling of the above|ErrorMessage "'
     r"|[A-Za-z_][\w.]{0,80}(?:Error|Exception): )"
 )
+YAML = (b"---\ninsertId: ", b"---\nhttpRequest:", b"---\njsonPayload:")  # `gcloud logging read`
+DEEPEST = 50  # lists and maps within each other; libyaml's loader ends the process where there are thousands
 PEEKED = 1 << 13  # bytes that show whether a log may be an export
 Record = dict[str, Any]
 
@@ -66,6 +68,10 @@ ENVELOPES = (
     Envelope(("MESSAGE", "__REALTIME_TIMESTAMP"), "MESSAGE", "__REALTIME_TIMESTAMP", "_HOSTNAME"),  # journalctl -o json
     Envelope(("line", "timestamp", "labels"), "line", "timestamp", "labels.pod"),  # logcli -o jsonl
     Envelope(("textPayload", "timestamp"), "textPayload", "timestamp", "resource.labels.pod_name"),  # gcloud logging
+    Envelope(("jsonPayload.message", "timestamp"), "jsonPayload.message", "timestamp", "resource.labels.pod_name"),
+    Envelope(("result._raw",), "result._raw", "result._time", "result.host"),  # Splunk
+    Envelope(("attributes.message", "attributes.timestamp"), "attributes.message", "attributes.timestamp"),  # Datadog
+    Envelope(("body.stringValue", "timeUnixNano"), "body.stringValue", "timeUnixNano", "pod"),  # OpenTelemetry
     # OpenSearch
     Envelope(("_source.message",), "_source.message", "_source.@timestamp", "_source.kubernetes.pod_name"),
     Envelope(("_source.log",), "_source.log", "_source.@timestamp", "_source.kubernetes.pod_name"),
@@ -90,7 +96,8 @@ COLUMNS = (
 )
 MOST_ROWS = 100_000  # of a table; what follows passes unchanged
 RAISED = re.compile(r"\n|(?:Error|Exception)\b")  # in other fields of a logger's record: they belong to the message
-LISTS = ("events", "logEvents", "results", "hits")  # fields of a document that hold the records, or lead to them
+# Fields of a document that hold the records, or lead to them.
+LISTS = ("events", "logEvents", "results", "hits", "data", "result", "resourceLogs", "scopeLogs", "logRecords")
 # A document that holds some, a record on several lines, or a notebook.
 HOLDS = re.compile(f'"(?:{"|".join([*LISTS, *(one.has[0] for one in ENVELOPES)])}|cells)"'.encode())
 
@@ -102,7 +109,7 @@ def unwrapped(stream: BinaryIO) -> BinaryIO:
         stream.read(len(BOM))
     head = peek(PEEKED)[:PEEKED].lstrip()
     may_be = (
-        head.startswith((b"{", b"["))
+        head.startswith((b"{", b"[", *YAML))
         or _columns(head.partition(b"\n")[0].decode(errors="replace"))
         or _has_aws_text(head)
         or writers.pattern(head, writers.SOME)
@@ -157,6 +164,8 @@ def _read(stream: BinaryIO) -> Iterator[bytes]:
             yield _joined(_labelled(*parts) if parts else [row])
     elif first.lstrip()[:1] in ("{", "[") and HOLDS.search(head):
         yield from _of_document(pieces)
+    elif head.startswith(YAML):
+        yield from _of_yaml(pieces)
     elif FLAT.search(head[:PEEKED].decode(errors="replace")):
         yield from (_joined(_spread(row)) for row in _rows(pieces))
     else:
@@ -233,15 +242,40 @@ def _newest_first(times: list[str]) -> bool:
 
 def _of_document(pieces: Iterable[bytes]) -> Iterator[bytes]:
     """Yield the messages of documents that hold lists of records, or all bytes unchanged."""
-    read, every = list[bytes](), iter(pieces)
-    size = 0
+    text, rest = _document(pieces)
+    yield from _of_records(text.decode(errors="replace")) if rest is None else chain([text], rest)
+
+
+def _of_yaml(pieces: Iterable[bytes]) -> Iterator[bytes]:
+    """Yield the messages of records that are documents of YAML, or all bytes unchanged."""
+    import yaml
+
+    text, rest = _document(pieces)
+    loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)  # PyYAML may have been built without libyaml
+    records, depth = list[Any](), 0
+    try:
+        for event in yaml.parse(text, Loader=loader) if rest is None else ():
+            depth += isinstance(event, yaml.CollectionStartEvent) - isinstance(event, yaml.CollectionEndEvent)
+            if depth > DEEPEST:
+                break
+        else:
+            records += yaml.load_all(text, Loader=loader) if rest is None else ()
+    except (yaml.YAMLError, ValueError):
+        records = []
+    told = [(_when(record), _of_record(record)) for record in records]
+    found = [(when, lines) for when, lines in told if lines is not None]
+    yield from map(_joined, _oldest_first(found)) if found else chain([text], rest or [])
+
+
+def _document(pieces: Iterable[bytes]) -> tuple[bytes, Iterator[bytes] | None]:
+    """Return all bytes of a document; or of one that is too large its beginning, and the rest."""
+    read, every, size = list[bytes](), iter(pieces), 0
     for piece in every:
         read.append(piece)
         size += len(piece)
         if size > LARGEST:
-            yield from chain(read, every)
-            return
-    yield from _of_records(b"".join(read).decode(errors="replace"))
+            return b"".join(read), every
+    return b"".join(read), None
 
 
 def _of_records(text: str) -> Iterator[bytes]:
@@ -282,7 +316,27 @@ def _listed(value: Any) -> list[Any]:
         return [{"logStreamName": stream, **one} for one in value["logEvents"] if isinstance(one, dict)]
     while isinstance(value, dict) and (name := next((one for one in LISTS if one in value), "")):
         value = value[name]
-    return value if isinstance(value, list) else []
+    return [record for one in value for record in _below(one)] if isinstance(value, list) else []
+
+
+def _below(one: Any) -> list[Any]:
+    """Return the records of a group of them that names their pod once: of Loki's API, of OpenTelemetry."""
+    if not isinstance(one, dict):
+        return [one]
+    if isinstance(values := one.get("values"), list) and "stream" in one:
+        pairs = [pair for pair in values if isinstance(pair, list) and len(pair) > 1]
+        return [{"timestamp": pair[0], "line": pair[1], "labels": one["stream"]} for pair in pairs]
+    if isinstance(one.get("scopeLogs"), list):
+        told = {
+            named.get("key"): _field(named, "value.stringValue") for named in _field(one, "resource.attributes") or ()
+        }
+        pod = told.get("k8s.pod.name") or told.get("host.name")
+        return [
+            {"pod": pod, **record} for record in _listed({"logRecords": one["scopeLogs"]}) if isinstance(record, dict)
+        ]
+    if isinstance(one.get("logRecords"), list):
+        return [*one["logRecords"]]
+    return [one]
 
 
 def _of_notebook(value: Any) -> list[Any]:

@@ -1,6 +1,6 @@
 """Diagnose logs: by what their lines say, and logs of nccl-tests also by the judge's checks."""
 
-import json
+import re
 import shutil
 import sys
 import tempfile
@@ -27,7 +27,7 @@ from trainwright.gate.floors import Floors, load_floors
 
 EXPLAINED = ("exit code", "errors", "completion", "footer", "signature")  # checks that name no cause of their own
 WORTH = {"none": 1, STATED: 2, "unknown": 3}  # answers that count less than any other one of the same process
-JSON_LINES = '"results"'  # of the output of nccl-tests -J
+JSON_KEYS = (b'"nccl_version"', b'"bus_bw"')  # in the output of nccl-tests -J
 
 
 @dataclass
@@ -88,6 +88,8 @@ def _of_process(logs: list[str], known: Known, names: dict[str, str]) -> dict[st
     """Return one diagnosis of the files that one process wrote: what it failed of may stand in either."""
     rows = [_row(log, known, names) for log in logs]
     row = min(rows, key=lambda one: (WORTH.get(one["cause"], 0), not one["evidence"]))
+    if len(rows) > 1:
+        row["evidence"] = re.sub(r"(?m)^line (\d+):", lambda found: f"{row['log']}:{found[1]}:", row["evidence"])
     return {**row, "log": ", ".join(one["log"] for one in rows)}
 
 
@@ -155,10 +157,4 @@ def _of_json(file: str) -> bool:
     """Return whether a file is the output of nccl-tests -J, whole or cut."""
     with opened(file) as stream:
         head = stream.read(1 << 16).lstrip()
-        if not head.startswith(b"{"):
-            return False
-    try:
-        json.loads(head.splitlines()[0])
-    except (ValueError, RecursionError):
-        return JSON_LINES.encode() in head or b'"nccl_version"' in head
-    return b'"nccl_version"' in head
+    return head.startswith(b"{") and any(key in head for key in JSON_KEYS)

@@ -13,6 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from trainwright.diagnose import exports, log_lines, tail
+from trainwright.diagnose.tracebacks import BEGIN
 
 PLAIN = """\
 Epoch 1 loss 0.5
@@ -115,6 +116,81 @@ EXPORTS = {
             indent=2,
         ),
     ),
+    "Vertex AI": (
+        POD,
+        json.dumps(
+            records(
+                lambda n, line: {
+                    "jsonPayload": {"message": line, "levelname": "ERROR"},
+                    "timestamp": f"{STAMPS[n]}Z",
+                    "resource": {"labels": {"pod_name": POD}},
+                }
+            )[::-1],
+            indent=2,
+        ),
+    ),
+    "gcloud logging read": (
+        POD,
+        "".join(
+            f"---\ninsertId: i{number}\nresource:\n  labels:\n    pod_name: {POD}\n"
+            f"textPayload: {json.dumps(PLAIN[number])}\ntimestamp: '{STAMPS[number]}Z'\n"
+            for number in reversed(range(len(PLAIN)))
+        ),
+    ),
+    "OpenTelemetry": (
+        POD,
+        json.dumps(
+            {
+                "resourceLogs": [
+                    {
+                        "resource": {"attributes": [{"key": "k8s.pod.name", "value": {"stringValue": POD}}]},
+                        "scopeLogs": [
+                            {
+                                "logRecords": records(
+                                    lambda n, line: {
+                                        "timeUnixNano": f"{(BEGAN + n) * 10**9}",
+                                        "body": {"stringValue": line},
+                                    }
+                                )
+                            }
+                        ],
+                    }
+                ]
+            }
+        ),
+    ),
+    "Loki's API": (
+        POD,
+        json.dumps(
+            {
+                "status": "success",
+                "data": {
+                    "resultType": "streams",
+                    "result": [
+                        {
+                            "stream": {"pod": POD},
+                            "values": [[f"{(BEGAN + n) * 10**9}", line] for n, line in enumerate(PLAIN)][::-1],
+                        }
+                    ],
+                },
+            }
+        ),
+    ),
+    "Splunk": (
+        "n1",
+        rows(
+            lambda n, line: {
+                "preview": False,
+                "result": {"_raw": line, "_time": f"{STAMPS[n]}.000+00:00", "host": "n1"},
+            }
+        ),
+    ),
+    "Datadog": (
+        "",
+        json.dumps(
+            {"data": records(lambda n, line: {"attributes": {"message": line, "timestamp": f"{STAMPS[n]}.000Z"}})}
+        ),
+    ),
     "OpenSearch": (
         "",
         json.dumps(
@@ -175,6 +251,34 @@ def test_a_traceback_beside_a_message(tmp_path: Path) -> None:
     }
     lines = [log_lines.unprefixed(line)[0] for line in read_text(json.dumps(record) + "\nplain\n", tmp_path)]
     assert (lines[0], lines[-2:]) == ("ERROR: failed", [PLAIN[-1], "plain"])
+
+
+@pytest.mark.parametrize(
+    "record",
+    [
+        {"level": "error", "ts": "2026-11-27T10:00:00Z", "msg": "failed", "error": "no such image"},  # zap
+        {"level": "error", "time": "2026-11-27T10:00:00Z", "msg": "failed", "error": "no such image"},  # logrus
+        {"level": "error", "timestamp": "2026-11-27T10:00:00Z", "event": "failed", "exception": "E\nno such image"},
+        {"level": "ERROR", "timestamp": "2026-11-27T10:00:00Z", "message": "failed", "stack": "E\nno such image"},
+    ],
+)
+def test_loggers_that_write_json(record: Record, tmp_path: Path) -> None:
+    lines = [log_lines.unprefixed(line)[0] for line in read_text(json.dumps(record) + "\nplain\n", tmp_path)]
+    assert (lines[0], lines[-2:]) == ("ERROR: failed", ["no such image", "plain"])
+
+
+@pytest.mark.parametrize("end", [" ", "\\n", "\\\\n"])
+def test_a_traceback_on_one_line(end: str, tmp_path: Path) -> None:
+    frame = f'  File "/opt/ml/code/train.py", line 7, in main{end}    work()'
+    flat = f"{BEGIN}:{end}{frame}{end}ValueError: 3 channels expected"
+    lines = [line.strip() for line in read_text(f'{{"other": 1, "what": "{flat}\n', tmp_path)]
+    assert lines[-2:] == ["work()", "ValueError: 3 channels expected"]
+    assert lines[-3].startswith('File "/opt/ml/code/train.py", line 7, in main')
+
+
+@pytest.mark.parametrize("text", ["---\ninsertId: [\n", "---\ninsertId: a\n", "---\ninsertId: " + "[" * 50_000])
+def test_yaml_of_no_log_passes_unchanged(text: str, tmp_path: Path) -> None:
+    assert "\n".join(read_text(text, tmp_path)) == text.rstrip("\n")
 
 
 @pytest.mark.parametrize(

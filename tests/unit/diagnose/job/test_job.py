@@ -533,6 +533,35 @@ def test_a_label_in_a_hosts_file_names_no_rank_of_its_other_lines(tmp_path: Path
     assert row["what"].startswith("host-b failed first: ")
 
 
+def test_a_group_of_nccl_is_no_other_number_of_ranks(tmp_path: Path) -> None:
+    """Seen on an H200: a rank of a group of two has another number in it."""
+    init = "vm:1:1 [0] NCCL INFO ncclCommInitRankConfig comm 0x55 rank {} nranks {} cudaDev 0\n"
+    files = {f"job-{rank}.log": f"rank {rank} of 4\n{init.format(rank % 2, 2)}" for rank in range(3)}
+    files["job-0.log"] += "DistStoreError: Timed out after 15 seconds waiting for clients. 3/4 clients joined.\n"
+    row = answer(write(tmp_path, files))
+    assert (row["cause"], row["job"]["failed_first"], row["job"]["world"]) == ("rank-missing", [3], 4)
+
+
+def test_the_largest_communicator_of_nccl_has_all_ranks(tmp_path: Path) -> None:
+    init = "vm:1:1 [0] NCCL INFO ncclCommInitRank comm 0x55 rank {} nranks {} cudaDev 0\n"
+    files = {f"host-{letter}.log": init.format(rank, 2) for rank, letter in enumerate("ab")}
+    files["host-a.log"] += init.format(0, 1)
+    assert answer(write(tmp_path, files))["job"]["world"] == 2
+
+
+def test_torchruns_report_names_the_rank_that_no_label_names(tmp_path: Path) -> None:
+    """Seen on an H200: rank 1 was killed, and all that the log of torchrun has beside that is of rank 0."""
+    log = tmp_path / "train.log"
+    table = "Failures:\n[1]:\n  host      : gpu-1\n  rank      : 0 (local_rank: 0)\n  exitcode  : -15 (pid: 8)\n"
+    root = "Root Cause (first observed failure):\n[0]:\n  host      : gpu-1\n  rank      : 1 (local_rank: 1)\n"
+    failed = "torch.distributed.elastic.multiprocessing.errors.ChildFailedError: \n"
+    log.write_text(f"epoch 1\n{CLOSED}\n{failed}{table}{root}  exitcode  : -9 (pid: 9)\n")
+    row = answer(log)
+    assert (row["cause"], row["job"]["failed_first"], row["job"]["host"]) == ("killed", [1], "gpu-1")
+    log.write_text(f"epoch 1\n{CLOSED}\n")
+    assert answer(log)["cause"] == "peer-lost"
+
+
 def test_hosts_that_count_from_one_are_named_without_ranks(tmp_path: Path) -> None:
     files = {f"worker-{number}.log": f"step 1\n{RAISED if number == 2 else CLOSED}\n" for number in (1, 2, 3)}
     row = answer(write(tmp_path, files))
