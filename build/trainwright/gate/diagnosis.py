@@ -27,6 +27,7 @@ from trainwright.gate.floors import Floors, load_floors
 
 EXPLAINED = ("exit code", "errors", "completion", "footer", "signature")  # checks that name no cause of their own
 WORTH = {"none": 1, STATED: 2, "unknown": 3}  # answers that count less than any other one of the same process
+REPORTED = "ChildFailedError"  # among `failed` of diagnose.toml: torchrun's report names the first rank
 JSON_KEYS = (b'"nccl_version"', b'"bus_bw"')  # in the output of nccl-tests -J
 
 
@@ -71,17 +72,21 @@ def diagnosed(
 
 
 def _all(found: Left, known: Known, names: dict[str, str]) -> list[dict[str, Any]]:
-    rows = list[dict[str, Any]]()
-    alone, labels = len(found.logs) == 1 and not (found.folder or found.dumps or found.ras), "hosts"
-    if alone and (labels := labelled(found.logs[0])) != "hosts":
-        rows = [_row(found.logs[0], known, names)]
-        # It is read as one of several ranks if it only shows consequences.
-        if rows[0]["cause"] in WORTH or rows[0]["cause"] not in load_settings(known.root).consequences:
-            return rows
+    alone = len(found.logs) == 1 and not (found.folder or found.dumps or found.ras)
+    labels = labelled(found.logs[0]) if alone else ""
+    row = dict[str, Any]()
+    if alone and labels != "hosts":  # it is read as one of several ranks if that may say more
+        reader = _read(found.logs[0], known)
+        row = _row(found.logs[0], known, names, reader)
+        symptom = row["cause"] in load_settings(known.root).consequences
+        if row["cause"] in WORTH or not (symptom or reader.conditions.at(REPORTED)):
+            return [row]
     job = job_diagnosis.of_job(found, known.root, known.causes, known.reader, names)
-    if job and (labels or job["job"]["failed_first"]):  # without labels torchrun's report may name the rank
+    if job and (not row or (symptom and labels)):
         return [job]
-    return rows or [_of_process(logs, known, names) for logs in of_one_process(found.logs)]
+    if job and job["job"]["failed_first"] and (symptom or row["cause"] == job["cause"]):
+        return [job]
+    return [row] if row else [_of_process(logs, known, names) for logs in of_one_process(found.logs)]
 
 
 def _of_process(logs: list[str], known: Known, names: dict[str, str]) -> dict[str, Any]:
@@ -93,14 +98,18 @@ def _of_process(logs: list[str], known: Known, names: dict[str, str]) -> dict[st
     return {**row, "log": ", ".join(one["log"] for one in rows)}
 
 
-def _row(log: str, known: Known, names: dict[str, str]) -> dict[str, Any]:
-    return {"log": names.get(log, log), **_diagnosis(log, known)}
+def _row(log: str, known: Known, names: dict[str, str], reader: Reader | None = None) -> dict[str, Any]:
+    return {"log": names.get(log, log), **_diagnosis(log, known, reader or _read(log, known))}
 
 
-def _diagnosis(file: str, known: Known) -> dict[str, str]:
+def _read(file: str, known: Known) -> Reader:
     reader = known.reader.fresh()
     with opened(file) as stream:
         reader.read(stream)
+    return reader
+
+
+def _diagnosis(file: str, known: Known, reader: Reader) -> dict[str, str]:
     if reader.tables or _of_json(file):
         return _of_tables(file, known, answer(reader))
     found = answer(reader)
