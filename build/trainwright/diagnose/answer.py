@@ -269,7 +269,11 @@ def _judged(reader: Reader, one: Finding) -> Finding:
     """Return a finding as survived if its line says so itself, or much comes after it and says of no failure."""
     within = raised_around(reader, one)
     if within and within.handled and not one.cause.stops:
-        return replace(one, survived=True)
+        number, text = _last_line(reader, one)
+        one = replace(one, number=number, evidence=[(number, text), *one.evidence[1:]])
+        within = raised_around(reader, one)
+        if within and within.handled:
+            return replace(one, survived=True)
     if within and _ended_program(reader, within):  # what it printed before may stand behind its traceback
         one = replace(one, survived=False)
     one = _of_last_run(reader, one)
@@ -390,7 +394,7 @@ def _led_to(reader: Reader, one: Exception_, exceptions: list[Exception_]) -> Ex
     """Return the last exception of the chain that begins with one: raised while another was handled."""
     last = one
     for other in exceptions:
-        chained = other.begun - last.number == CHAINED or other.begun - 2 in reader.tracebacks.chained
+        chained = other.begun - last.number == CHAINED or reader.tracebacks.follows(other)
         if other.rank == last.rank and other.begun > last.number and chained:
             last = other
     return last if last is not one else None

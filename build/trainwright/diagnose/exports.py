@@ -32,7 +32,10 @@ TEXTS = re.compile(
     r"|(?P<when>\d{4}-\d\d-\d\dT\S{8,40}) (?P<who>\S{1,300}/algo-\d{1,4}-\d{10}) (?P<text>.*)"
 )
 # A traceback on one line: its line ends became "\\n", or blanks, as in a pasted FailureReason of SageMaker.
-FLAT = re.compile(r"Traceback \(most recent call last\):?(?: {1,8}|\\{1,2}n {0,8})File ")
+FLAT = re.compile(
+    r"Traceback \(most recent call last\):?(?: {1,8}|\\{1,2}n {0,8})File "
+    r'|File "[^"]{1,300}", line \d{1,9}, in \S{1,80} .{1,300}? File "[^"]{1,300}", line \d'
+)
 ESCAPED = re.compile(r"\\{1,2}n")
 FRAME = re.compile(r'(\bFile \\{0,2}"[^"]{1,300}", line \d{1,9}, in \S{1,80}) +')
 PARTS = re.compile(

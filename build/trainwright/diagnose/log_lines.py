@@ -37,6 +37,8 @@ PREFIX = re.compile(
             r"(?:[A-Z][a-z]{2} [A-Z][a-z]{2} [ \d]\d \d\d:\d\d:\d\d \d{4})?"
             r"\s*\[(?:[\w.-]+@)?(?:\d+,)?(?:mpirank:)?(\d+)(?:,[^\]]*)?\](?:\[[^\]\s]{1,200}\])?\s?<std\w+>:\s?",
             rf"\[(\d{{1,6}})\] {RAISING}",  # mpiexec -prepend-rank
+            # tqdm's bar
+            rf"[^|\[]{{0,80}}\d{{1,3}}%\|[^|]{{0,300}}\| {{0,3}}\d[^\[]{{0,40}}\[[^\]]{{5,80}}\]{RAISING}",
             r"\s*(\d+): (?!\[[\w.,/ :-]{1,2000}\]$)(?=.)",  # srun --label; else Horovod lists what a rank lacks
             # pdsh, clush, argo: a host's name with a digit, or its address
             r"(?!\S{1,80}(?:Error|Exception|Warning): |slurm|cv2\.error)"

@@ -21,7 +21,7 @@ from trainwright.core.toml import Model, load
 from trainwright.diagnose.causes import LATER, MOST_TEXT, SURVIVED, Cause, Expression, Signatures
 from trainwright.diagnose.log_lines import LONGEST, LOOKED_AT, NUMBER, last_drawn, moment, unprefixed, writer
 from trainwright.diagnose.nccl_debug import Seen
-from trainwright.diagnose.tracebacks import BEGIN, FRAMES, IGNORED, LOGGING, Tracebacks
+from trainwright.diagnose.tracebacks import BEGIN, FRAMES, HOOK, IGNORED, LOGGING, Tracebacks
 from trainwright.diagnose.writers import ANSI
 
 FILE = "dockerfiles/diagnose.toml"
@@ -212,7 +212,7 @@ class Reader:
             (CONDITION, self.signatures.conditions.anchors),
             (FACT, [word.encode() for word in FACTS]),
             (TABLE, [word.encode() for word in TABLES]),
-            (TRACEBACK, [BEGIN.encode(), FRAMES.encode(), IGNORED.encode(), LOGGING.encode()]),
+            (TRACEBACK, [one.encode() for one in (BEGIN, FRAMES, HOOK, IGNORED, LOGGING)]),
             (PROGRESS, [word.encode() for word in settings.progress_words]),
             (SUSPECT, [word.encode() for word in settings.suspects]),
         ]
@@ -350,7 +350,7 @@ class Reader:
             else:
                 self._fact(index, _text(block.data[start:end], at - start), block.number(start))
         steps.count_to(len(block.data))
-        self._above = _last_of(block.data, len(block.data.rstrip(b"\n")))
+        self._above = _last_of(block.data, len(block.data) - block.data.endswith(b"\n"))
         self._judge()
 
     def _judge(self) -> None:

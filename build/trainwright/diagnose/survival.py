@@ -158,8 +158,7 @@ def last_failure(reader: Reader) -> int:
         apart = CHAINED if again else NEAR
         if again and before.kind == "KeyboardInterrupt":  # Ctrl-C ended the program, whatever comes next
             apart = 1
-        chained = one.begun - 2 in reader.tracebacks.chained  # raised while the one before was handled
-        if one.begun - before.number > apart and one.text != before.text and not chained:
+        if one.begun - before.number > apart and one.text != before.text and not reader.tracebacks.follows(one):
             since = before.number + 1
     return since
 

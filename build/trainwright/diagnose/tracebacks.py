@@ -9,6 +9,7 @@ from trainwright.diagnose.log_lines import Moment, like
 BEGIN = "Traceback (most recent call last)"
 FRAMES = '  File "'  # some programs print the frames without that line, and some logs begin among them
 IGNORED = "Exception ignored in"  # the interpreter goes on after it
+HOOK = "Error in sys.excepthook"  # what a tracker raised while it noted the exception, which stands below it
 LOGGING = "--- Logging error ---"  # so it does after this, of Python's module logging
 BEHIND = re.compile(r"\[(?:rank|default)(\d+)\]: ?Traceback \(most")  # what a progress bar left stands before it
 OTHER = re.compile(  # types that do not end like an exception
@@ -139,6 +140,10 @@ class Tracebacks:
         numbers = {one.number for one in self.found}
         return [one for one in self.lone if one.number + 2 in self.chained and one.number not in numbers]
 
+    def follows(self, one: Exception_) -> bool:
+        """Return whether a sentence above an exception's traceback says that it followed from the one before."""
+        return not self.chained.isdisjoint((one.begun - 1, one.begun - 2))
+
     @property
     def wanted(self) -> bool:
         return len(self.lone) < MOST_ALONE
@@ -165,7 +170,7 @@ class Tracebacks:
         """
         if behind := BEHIND.search(text):
             rank = behind[1]
-        if IGNORED in text or LOGGING in text:
+        if IGNORED in text or LOGGING in text or HOOK in text:
             self._ignored.add(rank)
             if LOGGING in text:
                 self._logging.add(rank)
