@@ -394,7 +394,7 @@ def _led_to(reader: Reader, one: Exception_, exceptions: list[Exception_]) -> Ex
     """Return the last exception of the chain that begins with one: raised while another was handled."""
     last = one
     for other in exceptions:
-        chained = other.begun - last.number == CHAINED or reader.tracebacks.follows(other)
+        chained = other.begun - last.number == CHAINED or reader.tracebacks.follows(other.begun)
         if other.rank == last.rank and other.begun > last.number and chained:
             last = other
     return last if last is not one else None

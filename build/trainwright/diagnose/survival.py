@@ -158,7 +158,7 @@ def last_failure(reader: Reader) -> int:
         apart = CHAINED if again else NEAR
         if again and before.kind == "KeyboardInterrupt":  # Ctrl-C ended the program, whatever comes next
             apart = 1
-        if one.begun - before.number > apart and one.text != before.text and not reader.tracebacks.follows(one):
+        if one.begun - before.number > apart and one.text != before.text and not reader.tracebacks.follows(one.begun):
             since = before.number + 1
     return since
 

@@ -140,9 +140,9 @@ class Tracebacks:
         numbers = {one.number for one in self.found}
         return [one for one in self.lone if one.number + 2 in self.chained and one.number not in numbers]
 
-    def follows(self, one: Exception_) -> bool:
-        """Return whether a sentence above an exception's traceback says that it followed from the one before."""
-        return not self.chained.isdisjoint((one.begun - 1, one.begun - 2))
+    def follows(self, begun: int) -> bool:
+        """Return whether a sentence above a traceback says that its exception followed from the one before."""
+        return not self.chained.isdisjoint((begun - 1, begun - 2))
 
     @property
     def wanted(self) -> bool:
@@ -183,7 +183,7 @@ class Tracebacks:
             return
         if len(self._open) < MOST_RANKS or rank in self._open:
             before = self.found[-1] if self.found else None
-            handled |= bool(before and before.handled and before.rank == rank and number - before.number <= CHAINED)
+            handled |= bool(before and before.handled and before.rank == rank and self.follows(number))
             self._open[rank] = _Open(number, when, 0, 0, rank in self._ignored, handled, prefix=_prefix(text))
             self._ignored.discard(rank)
             self.feed(text, number, rank)
