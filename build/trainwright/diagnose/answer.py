@@ -269,8 +269,8 @@ def _judged(reader: Reader, one: Finding) -> Finding:
     """Return a finding as survived if its line says so itself, or much comes after it and says of no failure."""
     within = raised_around(reader, one)
     if within and within.handled and not one.cause.stops:
-        last = raised_around(reader, replace(one, number=_last_line(reader, one)[0]))
-        if last and last.handled:
+        later = raised_around(reader, replace(one, number=_last_line(reader, one)[0]))
+        if later and later.handled:
             return replace(one, survived=True)
     if within and _ended_program(reader, within):  # what it printed before may stand behind its traceback
         one = replace(one, survived=False)
