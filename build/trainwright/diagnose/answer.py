@@ -4,8 +4,10 @@ import re
 from dataclasses import dataclass, field, replace
 from typing import Literal
 
+from trainwright.core.errors import masked
 from trainwright.core.progress import counted
-from trainwright.diagnose.causes import ANY, SURVIVED, Finding, ordered
+from trainwright.diagnose.causes import ANY, MOST_TEXT, SURVIVED, Finding, ordered
+from trainwright.diagnose.log_lines import last_drawn, unprefixed
 from trainwright.diagnose.reader import BURST, STRENGTHS, Reader
 from trainwright.diagnose.statements import STATED, statement, symptoms
 from trainwright.diagnose.survival import (
@@ -39,6 +41,7 @@ BEHIND = 20  # lines below an exception at a program's top level: the rest of it
 GONE_ON = 20  # lines after the training which show that a job was not over when it was cancelled
 CLOSE = 5  # lines from a program's own word to the crash that it explains
 SHORTLY = 10  # lines before an end from outside: a shell's error further above did not end the script
+MOST_BELOW = 2  # lines that a decisive line leads to
 MOST_THEN = 4  # consequences that are named
 
 
@@ -87,7 +90,7 @@ def answer(reader: Reader, hosts: int = 0, failed: bool = False) -> Answer:
             "cause",
             first,
             sentence(reader, first),
-            first.told,
+            _told_on(reader, first),
             first.cause.fixes.get(place, first.cause.fix),
             place,
             list(dict.fromkeys(then))[:MOST_THEN],
@@ -95,6 +98,18 @@ def answer(reader: Reader, hosts: int = 0, failed: bool = False) -> Answer:
     if well:
         return Answer("none", place=place)
     return _unknown(reader, place, broken is not None or failed)
+
+
+def _told_on(reader: Reader, first: Finding) -> str:
+    """Return the lines of a finding; if one ends in the middle of a sentence, also what stands right below it."""
+    told, (number, text) = first.told, first.evidence[-1]
+    below = {at: raw for at, raw, _ in [*reader.suspects, *reader.last_suspects]}
+    for at in range(number + 1, number + 1 + MOST_BELOW):
+        if not text.rstrip().endswith((":", " for")) or at not in below:
+            break
+        text = masked(unprefixed(last_drawn(below[at]))[0].strip()[:MOST_TEXT])
+        told += f"; line {at}: {text}"
+    return told
 
 
 def raised_around(reader: Reader, one: Finding) -> Exception_ | None:

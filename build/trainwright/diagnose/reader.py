@@ -336,7 +336,7 @@ class Reader:
                     steps.count_within(start, at, end)
                     raw = block.data[start : min(end, start + LONGEST)]
                     self._suspect(raw, block.number(start))
-                    if self._heading.search(raw[-HEADING_END:]):
+                    if self._heading.search(raw[-HEADING_END:]) or self.tracebacks.goes_on(block.number(start)):
                         self._below = BELOW
                         self._read_below(following(min(end + 1, len(block.data))))
             elif at - start > LONGEST:
@@ -490,6 +490,8 @@ class Reader:
         if not self._silent.search(text) and not self.is_progress(words, 0, len(words)):
             number, raw, progress = self._newest[-1]
             self._newest[-1] = (number, raw.rstrip() + b" " + words, progress)
+            if self.tracebacks.goes_on(number):
+                self.tracebacks.add(text.strip())
 
     def suspicious(self, most: int) -> list[tuple[int, str]]:
         """Return the lines that look most like a reason: of the first and the last ones, each shape once."""

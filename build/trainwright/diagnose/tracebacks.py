@@ -163,6 +163,16 @@ class Tracebacks:
         self.lone.append(found)
         return True
 
+    def goes_on(self, number: int) -> bool:
+        """Return whether a line is an exception without its traceback, whose message goes on below."""
+        return bool(self.lone) and self.lone[-1].number == number and bool(HEADS.search(self.lone[-1].text))
+
+    def add(self, text: str) -> None:
+        """Add a line to the message of the last exception without its traceback."""
+        one = self.lone[-1]
+        one.message = masked(f"{one.message} {text}"[:MOST_TEXT])
+        one.text = masked(f"{one.text} {text}"[:MOST_TEXT])
+
     def begin(self, text: str, number: int, rank: str, when: Moment | None, handled: bool = False) -> None:
         """Open a traceback at its first line, or at a frame if none of this rank is open.
 
