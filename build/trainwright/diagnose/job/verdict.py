@@ -1,5 +1,6 @@
 """Decide for a job which rank failed first and why, from what is known of each rank."""
 
+import re
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
@@ -12,6 +13,7 @@ FIRST, FOLLOWED, SILENT, MISSING, LATE, DIFFERS, FINE = (
     "first", "followed", "silent", "never arrived", "late", "differs", "fine",
 )  # fmt: skip
 KILLED, STOPPED, ABORTED = -9, -15, -6
+ABORTS = re.compile(rf"{ABORTED}\)|exit code {128 - ABORTED}\b")  # torchrun's and srun's word for it
 SHOWN = 8  # ranks that a sentence names
 
 
@@ -236,7 +238,7 @@ def elsewhere(job: Job) -> Verdict | None:
     """Take a cause of a line that has no rank's label: of a launcher, or from before the ranks have names."""
     events = [event for event in job.rest if event.cause not in job.consequences]
     if _timed_out(job) or any("aborts" in stream.kinds for stream in job.streams):
-        events = [event for event in events if event.cause != "crash" or f"{ABORTED})" not in event.evidence]
+        events = [event for event in events if event.cause != "crash" or not ABORTS.search(event.evidence)]
     if not events:
         return None
     order = _order(job, events)

@@ -562,6 +562,19 @@ def test_torchruns_report_names_the_rank_that_no_label_names(tmp_path: Path) -> 
     assert answer(log)["cause"] == "peer-lost"
 
 
+def test_a_rank_that_its_watchdog_aborted_did_not_fail_first(tmp_path: Path) -> None:
+    """srun names both exit codes; the log of one rank alone is there, and it noticed the other one."""
+    log = tmp_path / "job.log"
+    log.write_text(
+        "gpu-2:9:9 [0] misc/socket.cc:50 NCCL WARN socketProgress: Connection closed by remote peer gpu-1<45074>\n"
+        "[rank1]:[E ProcessGroupNCCL.cpp:577] [Rank 1] Some NCCL operations have failed or timed out.\n"
+        "[rank1]:[E ProcessGroupNCCL.cpp:583] [Rank 1] To avoid it, we are taking the entire process down.\n"
+        "srun: error: gpu-1: task 0: Exited with exit code 1\nsrun: error: gpu-2: task 1: Exited with exit code 134\n"
+    )
+    row = answer(log)
+    assert (row["cause"], row["job"]["failed_first"], row["job"]["host"]) == ("exit-code", [0], "gpu-1")
+
+
 def test_hosts_that_count_from_one_are_named_without_ranks(tmp_path: Path) -> None:
     files = {f"worker-{number}.log": f"step 1\n{RAISED if number == 2 else CLOSED}\n" for number in (1, 2, 3)}
     row = answer(write(tmp_path, files))
