@@ -366,7 +366,7 @@ def _findings(reader: Reader, exceptions: list[Exception_], rows: list[Finding],
     for one in exceptions:
         if any(re.search(text, one.text) for text in passed_on) or _explains(reader, explained, one):
             continue
-        survived = one.handled or reader.conditions.progress - one.progress >= SURVIVED
+        survived = reader.conditions.progress - one.progress >= SURVIVED
         led = _led_to(reader, one, exceptions)
         if (
             led
