@@ -276,7 +276,9 @@ def test_a_traceback_on_one_line(end: str, tmp_path: Path) -> None:
     assert lines[-3].startswith('File "/opt/ml/code/train.py", line 7, in main')
 
 
-@pytest.mark.parametrize("text", ["---\ninsertId: [\n", "---\ninsertId: a\n", "---\ninsertId: " + "[" * 50_000])
+@pytest.mark.parametrize(
+    "text", ["---\ninsertId: [\n", "---\ninsertId: a\n", "---\ninsertId: " + "[" * 20_000 + "]" * 20_000]
+)
 def test_yaml_of_no_log_passes_unchanged(text: str, tmp_path: Path) -> None:
     assert "\n".join(read_text(text, tmp_path)) == text.rstrip("\n")
 

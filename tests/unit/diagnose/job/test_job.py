@@ -542,6 +542,13 @@ def test_a_group_of_nccl_is_no_other_number_of_ranks(tmp_path: Path) -> None:
     assert (row["cause"], row["job"]["failed_first"], row["job"]["world"]) == ("rank-missing", [3], 4)
 
 
+def test_a_group_of_nccl_shows_no_ranks_of_the_job(tmp_path: Path) -> None:
+    init = "vm:1:1 [0] NCCL INFO ncclCommInitRank comm 0x55 rank {} nranks 2 cudaDev 0\n"
+    files = {f"part-{rank}.log": f"rank {rank} of 4\n{init.format(rank % 2)}" for rank in (2, 3)}
+    files["part-3.log"] += "DistStoreError: Timed out after 15 seconds waiting for clients. 2/4 clients joined.\n"
+    assert answer(write(tmp_path, files))["job"]["failed_first"] == [0, 1]
+
+
 def test_the_largest_communicator_of_nccl_has_all_ranks(tmp_path: Path) -> None:
     init = "vm:1:1 [0] NCCL INFO ncclCommInitRank comm 0x55 rank {} nranks {} cudaDev 0\n"
     files = {f"host-{letter}.log": init.format(rank, 2) for rank, letter in enumerate("ab")}
