@@ -30,7 +30,7 @@ from trainwright.diagnose.survival import (
     warns,
     went_on,
 )
-from trainwright.diagnose.tracebacks import CHAINED, Exception_
+from trainwright.diagnose.tracebacks import CHAINED, Exception_, on_rank
 
 EXCEPTION = "exception"  # the row for what a script raises and no other row knows
 MOST_TOLD = 300  # characters of what a program said
@@ -64,7 +64,8 @@ def answer(reader: Reader, hosts: int = 0, failed: bool = False) -> Answer:
     hosts = hosts or max(reader.seen.nodes, default=0)
     rows = found(reader, hosts)
     passed, broken = last_met(reader, reader.settings.passed), last_met(reader, reader.settings.failed)
-    if broken is not None and (broken < max(last_run(reader), _retried(reader, rows)) or _goes_on(reader)):
+    caught = 0 if several(reader) else last_success(reader)
+    if broken is not None and (broken < max(last_run(reader), _retried(reader, rows), caught) or _goes_on(reader)):
         broken = None
     if passed is not None and (passed < last_run(reader) or any(_cut_short(reader, one, passed) for one in rows)):
         passed = None
@@ -125,9 +126,11 @@ def _passes_on(reader: Reader, one: Exception_) -> bool:
 def sentence(reader: Reader, one: Finding) -> str:
     """Return what a finding means and, for a row that knows an exception, where the script raised it."""
     within = raised_around(reader, one)
-    if one.cause.id == EXCEPTION or not within or not within.where:  # the sentence of an exception says where
+    if one.cause.id == EXCEPTION:  # its sentence says where
         return one.cause.what
-    return f"{one.cause.what}; raised at {within.where}" + (f", on rank {within.rank}" if within.rank else "")
+    if not within or not within.where:
+        return one.cause.what + on_rank(one.rank).replace(",", ";")
+    return f"{one.cause.what}; raised at {within.where}{on_rank(within.rank)}"
 
 
 def _reasons(
@@ -419,4 +422,4 @@ def _said(one: Exception_) -> str:
 
 
 def _told(one: Exception_) -> str:
-    return _said(one) + (f", at {one.where}" if one.where else "") + (f", on rank {one.rank}" if one.rank else "")
+    return _said(one) + (f", at {one.where}" if one.where else "") + on_rank(one.rank)

@@ -57,7 +57,8 @@ PREFIX = re.compile(
             r"\[\d{4}-\d\d-\d\d[T ,]{1,2}[^\]]{8,24}\] \{[\w.]{1,80}:\d{1,6}\} [A-Z]{4,8} - (?:\[[\w-]{1,60}\] )?",
             r"\d\d:\d\d:\d\d\.\d{3} \| [A-Z]{4,8} {1,4}\| (?:Flow|Task) run '[^']{1,200}' - ",  # Prefect
             r"(?:[0-9a-f]{8} )?(?:\[rank=(\d+)\] )?\|\| ",  # Determined
-            r"\s*(?:\d{1,7}:)?\[(?:rank|default|trainer)(\d+)\]: ?",  # PyTorch, torchrun; behind the numbers of grep
+            r"\s*(?:\d{1,7}:)?\[rank(\d+)\]: ?",  # PyTorch; behind the numbers of grep
+            r"\s*(?:\d{1,7}:)?\[(default\d+|trainer\d+)\]: ?",  # torchrun: a rank of one host
             r"ERROR \d\d-\d\d \d\d:\d\d:\d\d \[?(?!serving_)[\w./]{1,80}:\d+\] "
             r"(?=Traceback| |[\w.]{1,80}(?:Error|Exception|Interrupt): )",  # vLLM
             r"(?:> ?){1,3}(?=[ \w\[/*(-])",  # a quotation

@@ -87,6 +87,7 @@ class Settings(Model):
     passed: list[Expression]  # lines that say that all went well
     ended: list[Expression]  # the same, if one of the last lines says it, and no failure stands just before it
     failed: list[Expression]  # lines that say that the job failed, but not why
+    reports: list[Expression]  # lines in which a launcher names the rank that failed
     progress: list[str]  # lines that a program prints while it trains
     no_progress: str  # what such a line begins with that is none: a tracker's summary after the end
     progress_words: list[str]
@@ -204,7 +205,7 @@ class Reader:
         places = [line for place in settings.places for line in place.lines]
         decisive = [*settings.passed, *settings.ended, *settings.failed, *settings.later_success]
         decisive += [*settings.prompts, *settings.job_begins, *settings.job_ends]
-        self.signatures = Signatures(causes, [*decisive, *settings.several, *places])
+        self.signatures = Signatures(causes, [*decisive, *settings.reports, *settings.several, *places])
         self._progress = re.compile("|".join(f"(?:{text})" for text in settings.progress).encode(), re.MULTILINE)
         self._heading = re.compile(rf"(?:{'|'.join(settings.headings)})\s{{0,80}}$".encode())
         self._no_progress = re.compile(settings.no_progress.encode())

@@ -11,7 +11,9 @@ FRAMES = '  File "'  # some programs print the frames without that line, and som
 IGNORED = "Exception ignored in"  # the interpreter goes on after it
 HOOK = "Error in sys.excepthook"  # what a tracker raised while it noted the exception, which stands below it
 LOGGING = "--- Logging error ---"  # so it does after this, of Python's module logging
-BEHIND = re.compile(r"\[(?:rank|default)(\d+)\]: ?Traceback \(most")  # what a progress bar left stands before it
+BEHIND = re.compile(r"\[(?:rank)?((?:default)?\d+)\]: ?Traceback \(most")  # what a progress bar left stands before it
+LOCAL = re.compile(r"(?:default|trainer)(\d+)")  # a rank within its host
+OF_RANK = re.compile(r"\(RANK (\d{1,6})\)\s*$")  # torch.distributed.checkpoint: rank 0 shows what another one raised
 OTHER = re.compile(  # types that do not end like an exception
     r"(?:cv2|re|struct|zlib|socket|select|os|binascii|pickle)\.(?:error|timeout)"
     r"|(?:[A-Za-z_]\w*\.)+[A-Z]\w*|[A-Z][a-z]+[A-Z]\w*"
@@ -98,6 +100,7 @@ class _Open:
     foreign: int = 0
     ignored: bool = False
     handled: bool = False
+    rank: str = ""  # that its first line names
     indent: int = 0  # of all its lines, in the output of what prints another program's
     prefix: re.Pattern[str] | None = None  # what stands before each of its lines
     program: str = ""
@@ -194,7 +197,8 @@ class Tracebacks:
         if len(self._open) < MOST_RANKS or rank in self._open:
             before = self.found[-1] if self.found else None
             handled |= bool(before and before.handled and before.rank == rank and self.follows(number))
-            self._open[rank] = _Open(number, when, 0, 0, rank in self._ignored, handled, prefix=_prefix(text))
+            of_rank = named[1] if (named := OF_RANK.search(text)) else ""
+            self._open[rank] = _Open(number, when, 0, 0, rank in self._ignored, handled, of_rank, prefix=_prefix(text))
             self._ignored.discard(rank)
             self.feed(text, number, rank)
 
@@ -283,7 +287,10 @@ class Tracebacks:
     def _add(self, raised: re.Match[str], one: _Open, text: str, number: int, rank: str, progress: int) -> Exception_:
         kind = raised["type"].rpartition(".")[2]
         message = masked((raised["message"] or _asserted(kind, one.source)).strip()[:MOST_TEXT])
-        where, rank = masked(one.own or one.last), rank if rank.isdecimal() else ""
+        where, rank = (
+            masked(one.own or one.last),
+            one.rank or (rank if rank.isdecimal() or LOCAL.fullmatch(rank) else ""),
+        )
         text = masked(text[:MOST_TEXT])
         found = Exception_(
             kind, message, number, one.begun, rank, where, text, one.when, progress, one.program, one.handled
@@ -293,6 +300,13 @@ class Tracebacks:
         else:
             self.last = [*self.last[1 - KEPT :], found]
         return found
+
+
+def on_rank(rank: str) -> str:
+    """Return the words for a rank that a line names; "" for none."""
+    if local := LOCAL.fullmatch(rank):
+        return f", on local rank {local[1]}"
+    return f", on rank {rank}" if rank else ""
 
 
 def _prefix(text: str) -> re.Pattern[str] | None:

@@ -27,7 +27,6 @@ from trainwright.gate.floors import Floors, load_floors
 
 EXPLAINED = ("exit code", "errors", "completion", "footer", "signature")  # checks that name no cause of their own
 WORTH = {"none": 1, STATED: 2, "unknown": 3}  # answers that count less than any other one of the same process
-REPORTED = "ChildFailedError"  # among `failed` of diagnose.toml: torchrun's report names the first rank
 JSON_KEYS = (b'"nccl_version"', b'"bus_bw"')  # in the output of nccl-tests -J
 
 
@@ -79,12 +78,13 @@ def _all(found: Left, known: Known, names: dict[str, str]) -> list[dict[str, Any
         reader = _read(found.logs[0], known)
         row = _row(found.logs[0], known, names, reader)
         symptom = row["cause"] in load_settings(known.root).consequences
-        if row["cause"] in WORTH or not (symptom or reader.conditions.at(REPORTED)):
+        if row["cause"] in WORTH or not (symptom or any(map(reader.conditions.at, reader.settings.reports))):
             return [row]
     job = job_diagnosis.of_job(found, known.root, known.causes, known.reader, names)
     if job and (not row or (symptom and labels)):
         return [job]
-    if job and job["job"]["failed_first"] and (symptom or row["cause"] == job["cause"]):
+    several = job and job["job"]["world"] > 1 and job["job"]["failed_first"]
+    if job and several and (symptom or row["cause"] == job["cause"]):
         return [job]
     return [row] if row else [_of_process(logs, known, names) for logs in of_one_process(found.logs)]
 

@@ -29,8 +29,9 @@ def of_job(
     job = known(found, left.dumps, left.ras, causes, set(words.consequences))
     job.notes = left.notes
     ranks = sum(rank.heard or rank.code is not None for rank in job.ranks.values())
+    told = any(rank.code is not None for rank in job.ranks.values())  # by a launcher
     labelled = left.folder and any(stream.key != Key() for stream in found)  # of a job whose other ranks said nothing
-    if ranks < 2 and len(job.hosts) < 2 and not left.ras and not labelled:
+    if ranks < 2 and len(job.hosts) < 2 and not (left.ras or labelled or told):
         return None
     verdict = judged(job)
     if verdict.cause in ("none", "unknown"):

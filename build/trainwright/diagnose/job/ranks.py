@@ -86,6 +86,7 @@ class Job:
     streams: list[Stream]
     ras: list[Ras]
     causes: dict[str, Cause]
+    rows: list[Cause]  # of them, several may have one id
     consequences: set[str]  # ids of causes that tell what a rank noticed of another one
     calls: list[tuple[int, str]] = field(default_factory=list)  # rank, fingerprint
     works: dict[str, dict[int, tuple[int, int, str]]] = field(default_factory=dict)
@@ -112,8 +113,9 @@ def known(
     consequences: set[str],
 ) -> Job:
     """Put together what streams, dumps and RAS say of each rank."""
-    rows = {cause.id: cause for cause in reversed(list(causes))}
-    job = Job({}, 0, {}, [], list(streams), list(answers), rows, consequences)
+    rows = list(causes)
+    first = {cause.id: cause for cause in reversed(rows)}
+    job = Job({}, 0, {}, [], list(streams), list(answers), first, rows, consequences)
     job.hosts = {host: [one for one in job.streams if one.host == host] for host in {one.host for one in job.streams}}
     worlds, comms = Counter[int](), list[Communicator]()
     for stream in job.streams:
@@ -223,6 +225,8 @@ def _said(job: Job, stream: Stream, worlds: Counter[int], comms: list[Communicat
             rank = job.rank(int(values["rank"]))
             code = SIGNALS.get(how, -int(how.split()[-1]) if "signal" in how else 1)
             _ended(rank, code, stream, said.number, said.text, values.get("host", ""))
+            if how == "Out Of Memory" and rank.code_event:
+                rank.code_event.cause = "out-of-memory"
         elif said.kind == "work-call":
             waited_for[values.get("rank", "")] = values
         elif said.kind in ("root", "table"):

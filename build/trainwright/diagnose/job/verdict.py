@@ -6,13 +6,14 @@ from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 
 from trainwright.core.progress import counted
+from trainwright.diagnose.causes import Cause
 from trainwright.diagnose.job import collectives
 from trainwright.diagnose.job.ranks import Event, Job, Rank
 
 FIRST, FOLLOWED, SILENT, MISSING, LATE, DIFFERS, FINE = (
     "first", "followed", "silent", "never arrived", "late", "differs", "fine",
 )  # fmt: skip
-KILLED, STOPPED, ABORTED = -9, -15, -6
+KILLED, STOPPED, ABORTED, INTERRUPTED = -9, -15, -6, -2
 ABORTS = re.compile(rf"{ABORTED}\)|exit code {128 - ABORTED}\b")  # torchrun's and srun's word for it
 SHOWN = 8  # ranks that a sentence names
 
@@ -53,10 +54,17 @@ def named(numbers: list[int]) -> str:
 
 
 def _found(job: Job, cause: str, ranks: list[int], evidence: list[str], state: str) -> Verdict:
-    row = job.causes[cause]
+    row = _row_of(job, cause, evidence)
     host = _host(job, ranks)
     where = f"{named(ranks)}{f' on {host}' if host else ''}: "
     return Verdict(cause, where + row.what, row.fix, [one for one in evidence if one], ranks, host, state)
+
+
+def _row_of(job: Job, cause: str, evidence: list[str]) -> Cause:
+    """Return the row of a cause that the evidence meets, else the first of that cause."""
+    rows = [row for row in job.rows if row.id == cause and row.lines]
+    met = (row for row in rows if any(re.search(row.lines[0], told) for told in evidence))
+    return next(met, job.causes[cause])
 
 
 def _host(job: Job, ranks: list[int]) -> str:
@@ -212,7 +220,7 @@ def ended_by_signal(job: Job) -> Verdict | None:
         if rank.code_event
         and rank.code is not None
         and rank.code < 0
-        and rank.code not in (STOPPED, *by_itself)
+        and rank.code not in (STOPPED, INTERRUPTED, *by_itself)
         and not (rank.code == ABORTED and "aborts" in rank.noticed_kinds)
     ]
     killed = [one for one in struck if job.ranks[one[1]].code == KILLED]
@@ -225,7 +233,7 @@ def ended_by_signal(job: Job) -> Verdict | None:
     ):
         return _found(job, "host-silent", sorted(n for _, n in killed), [at(killed[0][0])], FIRST)
     event, number = min(struck, key=_order(job, [event for event, _ in struck]))
-    cause = "killed" if job.ranks[number].code == KILLED else "crash"
+    cause = event.cause or ("killed" if job.ranks[number].code == KILLED else "crash")
     return _found(job, cause, [number], [at(event)], FIRST)
 
 
