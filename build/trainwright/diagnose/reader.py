@@ -55,6 +55,7 @@ COLOURS = re.compile(ANSI.pattern.encode())
 CONDITION, FACT, TABLE, TRACEBACK, PROGRESS, SUSPECT = range(6)
 # In the line above a traceback that a logger wrote; with what the program does instead, it handled the exception.
 COMPLAINS = re.compile(r"\b(?:ERROR|WARN|WARNING|CRITICAL|[Ff]ailed|[Cc]ould not|[Cc]annot|[Ee]rror)\b")
+FEW = 8  # lines above a traceback, which other ranks may have written in between
 MOST_CHAINS = 200  # sentences of such chains that are kept
 CHAIN = re.compile(rb"(?:During handling of the|The) above exception,? (?:another|was the direct cause)")
 # What a line that names an exception has.
@@ -121,6 +122,7 @@ def load_settings(root: Path) -> Settings:
 
 
 Hit = tuple[int, int, int]  # a word by its index, and where in a block it begins and ends
+Above = Callable[[int], bytes]
 Following = Callable[[int], Iterator[tuple[int, int, bytes]]]  # from a position: start, number and text of each line
 
 
@@ -305,8 +307,10 @@ class Reader:
         last = max(used, data.rfind(b"\n", 0, len(data) - 1) + 1)
         self._recent = data[last:] if self._head or self._opening else b""
 
-    def take(self, block: "Block", hits: list[Hit], following: Following) -> None:
+    def take(self, block: "Block", hits: list[Hit], following: Following, above: Above | None = None) -> None:
         """Look at the lines of a block that hold a word; `following` yields the lines of the same writer.
+
+        `above` returns its last line before a position.
 
         Of a condition that is met only the last lines count, and of progress only what comes after an error, so of the
         many words of a long log few are looked at.
@@ -345,8 +349,8 @@ class Reader:
             elif kind == TRACEBACK:
                 if start >= read_to:
                     steps.count_within(start, at, end)
-                    above = _last_of(block.data, start - 1) if start else self._above
-                    self._begin(_text(block.data[start:end], at - start), block.number(start), above)
+                    last = above(start) if above else self._line_above(block.data, start)
+                    self._begin(_text(block.data[start:end], at - start), block.number(start), last)
                     self._calm, read_to = 0, self._sequel(following(min(end + 1, len(block.data))))
             else:
                 self._fact(index, _text(block.data[start:end], at - start), block.number(start))
@@ -418,6 +422,18 @@ class Reader:
         self.lines, met = number - 1, len(self.conditions.met)
         self.block(line.encode(errors="replace") + b"\n")
         return len(self.conditions.met) > met
+
+    def _line_above(self, data: bytes, start: int) -> bytes:
+        """Return the last line before a position that the same rank wrote, of the few right above it."""
+        if not start:
+            return self._above
+        rank, end = unprefixed(data[start : start + LOOKED_AT].decode(errors="replace"))[1], start - 1
+        for _ in range(FEW):
+            line = _last_of(data, end)
+            if end <= 0 or unprefixed(last_drawn(line))[1] == rank:
+                return line
+            end -= len(line) + 1
+        return b""
 
     def _begin(self, raw: str, number: int, above: bytes = b"") -> None:
         text, rank = unprefixed(raw)

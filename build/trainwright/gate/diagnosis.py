@@ -81,6 +81,10 @@ def _all(found: Left, known: Known, names: dict[str, str]) -> list[dict[str, Any
         if row["cause"] in WORTH or not (symptom or any(map(reader.conditions.at, reader.settings.reports))):
             return [row]
     job = job_diagnosis.of_job(found, known.root, known.causes, known.reader, names)
+    if alone and job and not row and job["cause"] in load_settings(known.root).consequences:
+        row, symptom = _row(found.logs[0], known, names), True
+        if row["cause"] == "none":  # what one writer noticed was over when another one said that all went well
+            return [row]
     if job and (not row or (symptom and labels)):
         return [job]
     several = job and job["job"]["world"] > 1 and job["job"]["failed_first"]

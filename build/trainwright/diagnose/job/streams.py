@@ -215,6 +215,10 @@ class Splitter:
         def following(position: int) -> Iterator[tuple[int, int, bytes]]:
             return iter(own[bisect_left(own, (position, 0, b"")) :])
 
+        def above(position: int) -> bytes:
+            at = bisect_left(own, (position, 0, b""))
+            return own[at - 1][2] if at else b""
+
         (hits, spoken), met = block.hits.get(stream, ([], [])), set(stream.reader.conditions.met)
         raised, ended = len(stream.reader.tracebacks.first), set[int]()
         for said in self._words.found(block, spoken, self._said):
@@ -225,7 +229,7 @@ class Splitter:
                 if said.kind in ENDS or (said.kind in BEGINS and said.kind not in stream.kinds):
                     ended.add(said.number)
                 stream.kinds.add(said.kind)
-        stream.reader.take(block, hits, following)
+        stream.reader.take(block, hits, following, above)
         ended |= {one.number for name, one in stream.reader.conditions.met.items() if name not in met and not one.when}
         ended |= {one.number for one in stream.reader.tracebacks.first[raised:] if not one.when}
         if stream.began or stream.last_when:

@@ -532,8 +532,10 @@ def only_noticed(job: Job) -> Verdict | None:
     noticed += [event for event in job.rest if event.cause in job.consequences]
     if not noticed:
         return None
-    event = noticed[0]
-    what = f"{event.what}; nothing shows which rank: those that wrote of it noticed it alike"
+    order = _order(job, noticed)
+    event = min(noticed, key=lambda one: order((one, -1)))
+    first = f" ({event.host} wrote of it first)" if event.host and event.when and len(job.hosts) > 1 else ""
+    what = f"{event.what}; nothing shows which rank: those that wrote of it noticed it alike{first}"
     if job.ranks and all(rank.dump and "waited" in rank.noticed_kinds for rank in job.ranks.values()):
         what = f"{event.what}; all of them called the same collectives, so messages between them were lost"
         return Verdict(event.cause, what, job.causes["host-silent"].fix, [at(event)])

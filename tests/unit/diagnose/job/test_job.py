@@ -582,6 +582,48 @@ def test_a_rank_that_its_watchdog_aborted_did_not_fail_first(tmp_path: Path) -> 
     assert (row["cause"], row["job"]["failed_first"], row["job"]["host"]) == ("exit-code", [0], "gpu-1")
 
 
+def test_what_a_rank_handled_is_no_failure(tmp_path: Path) -> None:
+    """A logger wrote the exception, with what is done instead, behind srun's label; other ranks write in between."""
+    lines = [
+        "2: ERROR could not decode sample, skipping it",
+        "0: step 9 loss 0.5",
+        "2: Traceback (most recent call last):",
+    ]
+    lines += [
+        '2:   File "/job/data.py", line 7, in load',
+        "2:     x()",
+        "2: ValueError: 3 channels",
+        "2: step 9 loss 0.5",
+    ]
+    log = tmp_path / "srun.log"
+    log.write_text("".join(f"{line}\n" for line in ["0: step 8 loss 0.5", "2: step 8 loss 0.5", *lines]))
+    assert answer(log)["cause"] == "unknown"
+    log.write_text(log.read_text().replace(", skipping it", ""))
+    row = answer(log)
+    assert (row["cause"], row["job"]["failed_first"]) == ("exception", [2])
+
+
+def test_a_restart_that_succeeded_is_no_failure(tmp_path: Path) -> None:
+    lost = "[pod/train-worker-0/pytorch] Received 15 death signal, shutting down workers"
+    well = "[pod/train-master-0/pytorch] [default] worker group successfully finished"
+    log = tmp_path / "pods.log"
+    steps = "".join(f"[pod/train-worker-0/pytorch] step {number}\n" for number in range(50))
+    log.write_text(f"[pod/train-master-0/pytorch] step 1\n{lost}\n{steps}{well}\n")
+    assert answer(log)["cause"] == "none"
+    log.write_text(log.read_text().replace(well, ""))
+    assert answer(log)["cause"] != "none"
+
+
+def test_of_what_ranks_noticed_the_first_counts(tmp_path: Path) -> None:
+    late = "2026-11-27T03:22:19 rank 0 of 2\n2026-11-27T03:22:20 Watchdog caught collective operation timeout: Work()\n"
+    soon = (
+        "2026-11-27T03:12:19 rank 1 of 2\n2026-11-27T03:12:31 RuntimeError: Connection closed by peer [10.0.0.1]:99\n"
+    )
+    row = answer(write(tmp_path, {"node1.log": late, "node2.log": soon}))
+    assert row["cause"] == "peer-lost"
+    assert row["what"].endswith("(node2 wrote of it first)")
+
+
 def test_hosts_that_count_from_one_are_named_without_ranks(tmp_path: Path) -> None:
     files = {f"worker-{number}.log": f"step 1\n{RAISED if number == 2 else CLOSED}\n" for number in (1, 2, 3)}
     row = answer(write(tmp_path, files))
