@@ -288,7 +288,8 @@ def _judged(reader: Reader, one: Finding) -> Finding:
     within = raised_around(reader, one)
     if within and within.handled and not one.cause.stops:
         later = raised_around(reader, replace(one, number=_last_line(reader, one)[0]))
-        if later and later.handled:
+        # It was the end, whatever the line above says, if nothing stands below it.
+        if later and later.handled and (reader.conditions.progress > later.progress or reader.lines > later.number + 1):
             return replace(one, survived=True)
     if within and _ended_program(reader, within):  # what it printed before may stand behind its traceback
         one = replace(one, survived=False)
@@ -410,9 +411,11 @@ def _led_to(reader: Reader, one: Exception_, exceptions: list[Exception_]) -> Ex
     """Return the last exception of the chain that begins with one: raised while another was handled."""
     last = one
     for other in exceptions:
-        chained = other.begun - last.number == CHAINED or reader.tracebacks.follows(other.begun)
-        if other.rank == last.rank and other.begun > last.number and chained:
-            last = other
+        if other.rank != one.rank or other.begun <= last.number:
+            continue
+        if other.begun - last.number != CHAINED and not reader.tracebacks.follows(other.begun):
+            break
+        last = other
     return last if last is not one else None
 
 

@@ -20,6 +20,7 @@ from trainwright.diagnose import writers
 PIECE = 1 << 16  # bytes that are read at once
 LONGEST = 1 << 22  # bytes of a line that holds a record; a longer one is cut, and no record
 LARGEST = 1 << 27  # bytes of a document that holds all records; a larger one passes unchanged
+LARGEST_YAML = 1 << 24  # the same of YAML, which takes longer to read
 BOM = b"\xef\xbb\xbf"  # at the beginning of a file
 ISO = re.compile(r"\d{4}-\d\d-\d\d[T ]\d\d:\d\d:\d\d(?:[.,]\d{1,9})?")
 # Log streams of SageMaker (JOB/algo-1-1700000000) and of Container Insights name the host and the pod.
@@ -36,11 +37,11 @@ FLAT = re.compile(
     r"Traceback \(most recent call last\):?(?: {1,8}|\\{1,2}n {0,8})File "
     r'|File "[^"]{1,300}", line \d{1,9}, in \S{1,80} .{1,300}? File "[^"]{1,300}", line \d'
 )
-ESCAPED = re.compile(r"\\{1,2}n")
+ESCAPED = re.compile(r'\\{1,2}n(?=\s|\\|"|File |Traceback|During|$|[A-Z]\w*(?:Error|Exception))')
 FRAME = re.compile(r'(\bFile \\{0,2}"[^"]{1,300}", line \d{1,9}, in \S{1,80}) +')
 PARTS = re.compile(
-    r' +(?=File \\{0,2}"[^"]{1,300}", line \d|Traceback \(most recent|During handling of the above|ErrorMessage "'
-    r"|[A-Za-z_][\w.]{0,80}(?:Error|Exception): )"
+    r'(?<! ) ++(?=File \\{0,2}"[^"]{1,300}", line \d|Traceback \(most recent|During handling of the above'
+    r'|ErrorMessage "|Command "|[A-Za-z_][\w.]{0,80}(?:Error|Exception): )'
 )
 YAML = (b"---\ninsertId: ", b"---\nhttpRequest:", b"---\njsonPayload:")  # `gcloud logging read`
 DEEPEST = 50  # lists and maps within each other; libyaml's loader ends the process where there are thousands
@@ -72,9 +73,12 @@ ENVELOPES = (
     Envelope(("line", "timestamp", "labels"), "line", "timestamp", "labels.pod"),  # logcli -o jsonl
     Envelope(("textPayload", "timestamp"), "textPayload", "timestamp", "resource.labels.pod_name"),  # gcloud logging
     Envelope(("jsonPayload.message", "timestamp"), "jsonPayload.message", "timestamp", "resource.labels.pod_name"),
+    Envelope(("jsonPayload.msg", "timestamp"), "jsonPayload.msg", "timestamp", "resource.labels.pod_name"),
     Envelope(("result._raw",), "result._raw", "result._time", "result.host"),  # Splunk
     Envelope(("attributes.message", "attributes.timestamp"), "attributes.message", "attributes.timestamp"),  # Datadog
-    Envelope(("body.stringValue", "timeUnixNano"), "body.stringValue", "timeUnixNano", "pod"),  # OpenTelemetry
+    # OpenTelemetry
+    Envelope(("body.stringValue", "timeUnixNano"), "body.stringValue", "timeUnixNano", "pod"),
+    Envelope(("body.stringValue", "observedTimeUnixNano"), "body.stringValue", "observedTimeUnixNano", "pod"),
     # OpenSearch
     Envelope(("_source.message",), "_source.message", "_source.@timestamp", "_source.kubernetes.pod_name"),
     Envelope(("_source.log",), "_source.log", "_source.@timestamp", "_source.kubernetes.pod_name"),
@@ -83,7 +87,7 @@ ENVELOPES = (
     Envelope(("message", "@timestamp", "host.name"), "message", "@timestamp", "host.name"),
     # Loggers that write JSON: Python's, zap and logrus of Kubernetes' controllers, structlog
     Envelope(("levelname", "message"), "message", "asctime", level="levelname"),
-    Envelope(("level", "msg"), "msg", "ts", level="level"),
+    Envelope(("level", "msg", "ts"), "msg", "ts", level="level"),
     Envelope(("level", "msg"), "msg", "time", level="level"),
     Envelope(("level", "event"), "event", "timestamp", level="level"),
     Envelope(("level", "message", "timestamp"), "message", "timestamp", level="level"),
@@ -98,9 +102,11 @@ COLUMNS = (
     ("@logstream", "logstreamname", "podname", "pod_name", "pod", "host", "hostname", "_sourcehost", "source"),
 )
 MOST_ROWS = 100_000  # of a table; what follows passes unchanged
+CALM = ("INFO", "DEBUG", "TRACE")  # levels of a logger at which nothing failed
+ERRORS = ("error", "err", "error.message", "err.message", "exception.message")  # fields that say what failed
 RAISED = re.compile(r"\n|(?:Error|Exception)\b")  # in other fields of a logger's record: they belong to the message
 # Fields of a document that hold the records, or lead to them.
-LISTS = ("events", "logEvents", "results", "hits", "data", "result", "resourceLogs", "scopeLogs", "logRecords")
+LISTS = ("events", "logEvents", "results", "hits", "data", "result", "resourceLogs")
 # A document that holds some, a record on several lines, or a notebook.
 HOLDS = re.compile(f'"(?:{"|".join([*LISTS, *(one.has[0] for one in ENVELOPES)])}|cells)"'.encode())
 
@@ -179,9 +185,8 @@ def _spread(line: str) -> list[str]:
     """Return the lines of a traceback that stands on one line."""
     if not FLAT.search(line):
         return [line]
-    if ESCAPED.search(line):
-        return ESCAPED.sub("\n", line).split("\n")
-    return PARTS.sub("\n", FRAME.sub(r"\1\n    ", line)).split("\n")
+    lines = ESCAPED.sub("\n", line).split("\n")
+    return [part for row in lines for part in PARTS.sub("\n", FRAME.sub(r"\1\n    ", row)).split("\n")]
 
 
 def _has_aws_text(head: bytes) -> bool:
@@ -245,38 +250,51 @@ def _newest_first(times: list[str]) -> bool:
 
 def _of_document(pieces: Iterable[bytes]) -> Iterator[bytes]:
     """Yield the messages of documents that hold lists of records, or all bytes unchanged."""
-    text, rest = _document(pieces)
+    text, rest = _document(pieces, LARGEST)
     yield from _of_records(text.decode(errors="replace")) if rest is None else chain([text], rest)
 
 
 def _of_yaml(pieces: Iterable[bytes]) -> Iterator[bytes]:
-    """Yield the messages of records that are documents of YAML, or all bytes unchanged."""
+    """Yield the messages of records that are documents of YAML, or all bytes unchanged.
+
+    All scalars stay texts. What has aliases or is nested without end is no log, and would take all memory.
+    """
     import yaml
 
-    text, rest = _document(pieces)
-    loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)  # PyYAML may have been built without libyaml
+    text, rest = _document(pieces, LARGEST_YAML)
+    loader = getattr(yaml, "CBaseLoader", yaml.BaseLoader)  # PyYAML may have been built without libyaml
     records, depth = list[Any](), 0
     try:
         for event in yaml.parse(text, Loader=loader) if rest is None else ():
             depth += isinstance(event, yaml.CollectionStartEvent) - isinstance(event, yaml.CollectionEndEvent)
-            if depth > DEEPEST:
+            if depth > DEEPEST or isinstance(event, yaml.AliasEvent):
                 break
         else:
             records += yaml.load_all(text, Loader=loader) if rest is None else ()
     except (yaml.YAMLError, ValueError):
         records = []
-    told = [(_when(record), _of_record(record)) for record in records]
-    found = [(when, lines) for when, lines in told if lines is not None]
-    yield from map(_joined, _oldest_first(found)) if found else chain([text], rest or [])
+    yield from _told(records) or chain([text], rest or [])
 
 
-def _document(pieces: Iterable[bytes]) -> tuple[bytes, Iterator[bytes] | None]:
+def _told(records: list[Any], in_list: bool = False) -> list[bytes]:
+    """Return the messages of records, the oldest first, and others as they are; nothing if none has a message."""
+    found = [(_when(record), _of_record(record, in_list)) for record in records]
+    if not any(lines is not None for _, lines in found):
+        return []
+    rows = [
+        (when, lines if lines is not None else [json.dumps(record, default=str)])
+        for (when, lines), record in zip(found, records, strict=True)
+    ]
+    return [*map(_joined, _oldest_first(rows))]
+
+
+def _document(pieces: Iterable[bytes], most: int) -> tuple[bytes, Iterator[bytes] | None]:
     """Return all bytes of a document; or of one that is too large its beginning, and the rest."""
     read, every, size = list[bytes](), iter(pieces), 0
     for piece in every:
         read.append(piece)
         size += len(piece)
-        if size > LARGEST:
+        if size > most:
             return b"".join(read), every
     return b"".join(read), None
 
@@ -289,11 +307,10 @@ def _of_records(text: str) -> Iterator[bytes]:
             value, end = decoder.raw_decode(text, begins.start())
         except (ValueError, RecursionError):
             break
-        records = _of_notebook(value) or _listed(value) or [value]
-        told = [(record, _of_record(record, in_list=record is not value)) for record in records]
-        found = [(_when(record), lines) for record, lines in told if lines is not None]
-        known = known or bool(found)
-        yield from map(_joined, _oldest_first(found)) if found else [text[at:end].encode(errors="replace")]
+        records = _of_notebook(value) or _listed(value)
+        told = _told(records, in_list=True) if records else _told([value])
+        known = known or bool(told)
+        yield from told or [text[at:end].encode(errors="replace")]
         at = end
     rest = text[at:]
     yield rest.encode(errors="replace") if rest.strip() or not known else b""
@@ -329,16 +346,13 @@ def _below(one: Any) -> list[Any]:
     if isinstance(values := one.get("values"), list) and "stream" in one:
         pairs = [pair for pair in values if isinstance(pair, list) and len(pair) > 1]
         return [{"timestamp": pair[0], "line": pair[1], "labels": one["stream"]} for pair in pairs]
-    if isinstance(one.get("scopeLogs"), list):
-        told = {
-            named.get("key"): _field(named, "value.stringValue") for named in _field(one, "resource.attributes") or ()
-        }
-        pod = told.get("k8s.pod.name") or told.get("host.name")
-        return [
-            {"pod": pod, **record} for record in _listed({"logRecords": one["scopeLogs"]}) if isinstance(record, dict)
-        ]
-    if isinstance(one.get("logRecords"), list):
-        return [*one["logRecords"]]
+    if isinstance(scopes := one.get("scopeLogs"), list):
+        attributes = _field(one, "resource.attributes")
+        named = [row for row in attributes if isinstance(row, dict)] if isinstance(attributes, list) else []
+        names = {str(row.get("key")): _field(row, "value.stringValue") for row in named}
+        pod = names.get("k8s.pod.name") or names.get("host.name")
+        below = [record for scope in scopes if isinstance(scope, dict) for record in scope.get("logRecords") or ()]
+        return [{"pod": pod, **record} for record in below if isinstance(record, dict)]
     return [one]
 
 
@@ -378,10 +392,22 @@ def _of_record(record: Any, in_list: bool = False) -> list[str] | None:
 
 
 def _logged(one: Envelope, record: Record) -> str:
-    """Return a logger's message behind its level, and below it what other fields say was raised."""
-    others = {name: text for name, text in record.items() if name != one.text and isinstance(text, str) and text}
-    raised = [text for name, text in others.items() if name == "error" or RAISED.search(text)]
-    return "\n".join([f"{str(record[one.level]).upper()}: {record[one.text]}", *raised])
+    """Return a logger's message behind its level, with its other fields; what was raised stands below it."""
+    level = str(record[one.level]).upper()
+    others = [(name, value) for name, value in record.items() if name not in (one.text, one.level, one.when)]
+    others += [
+        (f"{name}.{inner}", value)
+        for name, below in others
+        if isinstance(below, dict)
+        for inner, value in below.items()
+    ]
+    raised, beside = list[str](), list[str]()
+    for name, value in others:
+        if isinstance(value, str) and value and level not in CALM and (name in ERRORS or RAISED.search(value)):
+            raised.append(value)
+        elif isinstance(value, str | int | float):
+            beside.append(f"{name}={value}")
+    return "\n".join([" ".join([f"{level}: {record[one.text]}", *beside]), *raised])
 
 
 def _labelled(text: str, when: Any, who: Any) -> list[str]:
@@ -391,6 +417,8 @@ def _labelled(text: str, when: Any, who: Any) -> list[str]:
 
 
 def _fits(one: Envelope, record: Record) -> bool:
+    if one.level and not isinstance(record.get(one.level), str):  # a number would look like a rank
+        return False
     return isinstance(_field(record, one.text), str | list) and all(
         _field(record, name) is not None for name in one.has
     )

@@ -195,10 +195,11 @@ class Tracebacks:
         if BEGIN not in text and (rank in self._open or rank in self._logging or not FRAME.match(text)):
             return
         if len(self._open) < MOST_RANKS or rank in self._open:
-            before = self.found[-1] if self.found else None
-            handled |= bool(before and before.handled and before.rank == rank and self.follows(number))
+            before = next((one for one in reversed(self.found) if one.rank == rank), None)
+            handled |= bool(before and before.handled and self.follows(number))
             of_rank = named[1] if (named := OF_RANK.search(text)) else ""
-            self._open[rank] = _Open(number, when, 0, 0, rank in self._ignored, handled, of_rank, prefix=_prefix(text))
+            ignored = rank in self._ignored
+            self._open[rank] = _Open(number, when, ignored=ignored, handled=handled, rank=of_rank, prefix=_prefix(text))
             self._ignored.discard(rank)
             self.feed(text, number, rank)
 

@@ -26,7 +26,7 @@ from trainwright.gate.case import Case, Declared, Log
 from trainwright.gate.floors import Floors, load_floors
 
 EXPLAINED = ("exit code", "errors", "completion", "footer", "signature")  # checks that name no cause of their own
-WORTH = {"none": 1, STATED: 2, "unknown": 3}  # answers that count less than any other one of the same process
+WEAKER = {"none": 1, STATED: 2, "unknown": 3}  # answers that count less than any other one of the same process
 JSON_KEYS = (b'"nccl_version"', b'"bus_bw"')  # in the output of nccl-tests -J
 
 
@@ -71,32 +71,44 @@ def diagnosed(
 
 
 def _all(found: Left, known: Known, names: dict[str, str]) -> list[dict[str, Any]]:
-    alone = len(found.logs) == 1 and not (found.folder or found.dumps or found.ras)
-    labels = labelled(found.logs[0]) if alone else ""
-    row = dict[str, Any]()
-    if alone and labels != "hosts":  # it is read as one of several ranks if that may say more
-        reader = _read(found.logs[0], known)
-        row = _row(found.logs[0], known, names, reader)
-        symptom = row["cause"] in load_settings(known.root).consequences
-        if row["cause"] in WORTH or not (symptom or any(map(reader.conditions.at, reader.settings.reports))):
-            return [row]
-    job = job_diagnosis.of_job(found, known.root, known.causes, known.reader, names)
-    if alone and job and not row and job["cause"] in load_settings(known.root).consequences:
-        row, symptom = _row(found.logs[0], known, names), True
-        if row["cause"] == "none":  # what one writer noticed was over when another one said that all went well
-            return [row]
-    if job and (not row or (symptom and labels)):
+    if len(found.logs) == 1 and not (found.folder or found.dumps or found.ras):
+        return [_of_one_log(found, known, names)]
+    if job := _of_job(found, known, names):
         return [job]
-    several = job and job["job"]["world"] > 1 and job["job"]["failed_first"]
-    if job and several and (symptom or row["cause"] == job["cause"]):
-        return [job]
-    return [row] if row else [_of_process(logs, known, names) for logs in of_one_process(found.logs)]
+    return [_of_process(logs, known, names) for logs in of_one_process(found.logs)]
+
+
+def _of_one_log(found: Left, known: Known, names: dict[str, str]) -> dict[str, Any]:
+    """Diagnose one log alone, and as the logs of several ranks or hosts where that may say more."""
+    log, consequences = found.logs[0], load_settings(known.root).consequences
+    labels = labelled(log)
+    if labels == "hosts":
+        job = _of_job(found, known, names)
+        if job and job["cause"] not in consequences:
+            return job
+        row = _row(log, known, names)
+        # What one writer noticed was over where another one said that all went well.
+        return job if job and row["cause"] != "none" else row
+    reader = _read(log, known)
+    row = _row(log, known, names, reader)
+    symptom = row["cause"] in consequences
+    if row["cause"] in WEAKER or not (symptom or any(map(reader.conditions.at, reader.settings.reports))):
+        return row
+    job = _of_job(found, known, names)
+    if not job or (symptom and labels):
+        return job or row
+    named = job["job"]["world"] > 1 and job["job"]["failed_first"]
+    return job if named and (symptom or row["cause"] == job["cause"]) else row
+
+
+def _of_job(found: Left, known: Known, names: dict[str, str]) -> dict[str, Any] | None:
+    return job_diagnosis.of_job(found, known.root, known.causes, known.reader, names)
 
 
 def _of_process(logs: list[str], known: Known, names: dict[str, str]) -> dict[str, Any]:
     """Return one diagnosis of the files that one process wrote: what it failed of may stand in either."""
     rows = [_row(log, known, names) for log in logs]
-    row = min(rows, key=lambda one: (WORTH.get(one["cause"], 0), not one["evidence"]))
+    row = min(rows, key=lambda one: (WEAKER.get(one["cause"], 0), not one["evidence"]))
     if len(rows) > 1:
         row["evidence"] = re.sub(r"(?m)^line (\d+):", lambda found: f"{row['log']}:{found[1]}:", row["evidence"])
     return {**row, "log": ", ".join(one["log"] for one in rows)}

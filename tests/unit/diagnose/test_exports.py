@@ -267,6 +267,47 @@ def test_loggers_that_write_json(record: Record, tmp_path: Path) -> None:
     assert (lines[0], lines[-2:]) == ("ERROR: failed", ["no such image", "plain"])
 
 
+def test_other_fields_of_a_logger_stand_beside_its_message(tmp_path: Path) -> None:
+    record = {"level": "error", "ts": "2026-11-27T10:00:00Z", "msg": "failed", "rank": 3, "reason": "the disk is full"}
+    below = {**record, "err": {"message": "CUDA out of memory", "code": 2}}
+    lines = [log_lines.unprefixed(line)[0] for line in read_text(json.dumps(below) + "\n", tmp_path)]
+    assert lines == ["ERROR: failed rank=3 reason=the disk is full err.code=2", "CUDA out of memory"]
+
+
+def test_what_a_logger_only_informs_of_raised_nothing(cli: Any, tmp_path: Path) -> None:
+    record = {"level": "info", "ts": "2026-11-27T10:00:00Z", "msg": "retrying", "error": "ConnectionError: refused"}
+    (tmp_path / "log").write_text(json.dumps(record) + "\n")
+    assert "unknown" in cli(Path(__file__).parents[3], "diagnose", str(tmp_path / "log")).out
+
+
+def test_a_level_that_is_a_number_is_no_rank(tmp_path: Path) -> None:
+    text = json.dumps({"level": 50, "time": "2026-11-27T10:00:00Z", "msg": "RuntimeError: x"})
+    assert read_text(f"{text}\n", tmp_path) == [text]
+
+
+@pytest.mark.parametrize("attributes", [[1, 2], 5, [{"key": [1]}], None])
+def test_odd_attributes_name_nobody(attributes: Any, tmp_path: Path) -> None:
+    record = {"timeUnixNano": "1790000000000000000", "body": {"stringValue": "step 1"}}
+    told = {
+        "resource": {"attributes": attributes},
+        "scopeLogs": [{"logRecords": [record, {"body": {"intValue": 7}}]}, 3],
+    }
+    lines = read_text(json.dumps({"resourceLogs": [told]}), tmp_path)
+    assert (lines[0].endswith("step 1"), len(lines)) == (True, 2)
+    assert '"intValue": 7' in lines[1]
+
+
+def test_yaml_keeps_its_texts(tmp_path: Path) -> None:
+    text = "---\ninsertId: a\ntextPayload: step 1\ntimestamp: 2026-11-27T10:00:00Z\nother: !!bool zz\n"
+    assert read_text(text, tmp_path) == ["2026-11-27T10:00:00Z step 1"]
+
+
+def test_yaml_with_aliases_passes_unchanged(tmp_path: Path) -> None:
+    bomb = "".join(f"a{n}: &a{n} [{', '.join([f'*a{n - 1}'] * 10)}]\n" for n in range(1, 9))
+    text = f"---\ninsertId: a\na0: &a0 x\n{bomb}timestamp: *a8\ntextPayload: *a8\n"
+    assert "\n".join(read_text(text, tmp_path)) == text.rstrip("\n")
+
+
 @pytest.mark.parametrize("end", [" ", "\\n", "\\\\n"])
 def test_a_traceback_on_one_line(end: str, tmp_path: Path) -> None:
     frame = f'  File "/opt/ml/code/train.py", line 7, in main{end}    work()'
@@ -401,7 +442,10 @@ def test_what_follows_an_export_is_read(tmp_path: Path) -> None:
 
 def test_further_fields_of_a_logger_belong_to_its_message(tmp_path: Path) -> None:
     record = {"levelname": "ERROR", "message": "failed", "name": "train", "error": "torch.OutOfMemoryError: no memory"}
-    assert read_text(json.dumps(record) + "\n", tmp_path) == ["ERROR: failed", "torch.OutOfMemoryError: no memory"]
+    assert read_text(json.dumps(record) + "\n", tmp_path) == [
+        "ERROR: failed name=train",
+        "torch.OutOfMemoryError: no memory",
+    ]
     own = json.dumps({"timestamp": "x", "id": 7, "message": "failed", "traceback": "ValueError: 3 channels"})
     assert read_text(f"{own}\n", tmp_path) == [own]
 

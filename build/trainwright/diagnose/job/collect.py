@@ -119,7 +119,7 @@ def streams(logs: Iterable[str], empty: Iterable[str], reader: Reader, words: Wo
     for file in names:
         with log_lines.opened(file) as stream:
             every += Splitter(file, reader, words).read(blocks(stream))
-    hosts = file_names.hosts(names, lambda word: any(_says(file, word) for file in names))
+    hosts = file_names.hosts(names, _says)
     alike = {file_names.stem(name) for name in names}
     silent = [file for file in empty if file_names.RANK.search(file) and file_names.stem(file) in alike]
     ranks = file_names.numbered([*names, *silent], bool(hosts))
@@ -132,4 +132,4 @@ def streams(logs: Iterable[str], empty: Iterable[str], reader: Reader, words: Wo
 def _says(file: str, word: str) -> bool:
     """Return whether the beginning of a log holds a word."""
     with log_lines.opened(file) as stream:
-        return bool(re.search(rb"(?<![\w-])%s(?![\w-])" % re.escape(word.encode()), stream.read(SAID)))
+        return bool(re.search(rb"(?<![\w/.-])%s(?![\w/-])" % re.escape(word.encode()), stream.read(SAID)))

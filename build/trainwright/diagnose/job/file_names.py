@@ -24,12 +24,14 @@ PLACES = tuple(
 )
 WORDS = re.compile(r"[/_.]")
 NAME = re.compile(rf"{NO_HOST}(?:{HOST})", re.IGNORECASE)
-# What hosts are mostly called; any other name must stand in one of the logs, too.
+# What hosts are mostly called; any other name must stand in each of the logs, too.
 USUAL = re.compile(
-    r"(?:node|host|dgx|hgx|ip|algo|worker|master|compute|cn|nid|server|vm)s?-?\w*\d|i-[0-9a-f]{8,17}$|.*-(?:st|dy)-",
+    r"(?:(?:node|host|dgx|hgx|worker|master|compute|server)-?\d[\w-]*|(?:cn|nid|vm|ip|algo)-?\d[\d-]*|i-[0-9a-f]{8,17}"
+    r"|.{1,60}-(?:st|dy)-.{1,60}|(?:dgx|hgx)-[\w-]{1,60})$",
     re.IGNORECASE,
 )
-STREAMS = re.compile(r"(?:(?:^|(?<=/))std|\.(?:std)?)(?:out|err)(?:\.\w{1,4})?$")  # of one process, each a file
+# Of one process, each a file; what stands behind it is the same for both.
+STREAM = re.compile(r"(?P<before>(?:^|/)std|\.(?:std)?)(?P<stream>out|err)(?P<behind>(?:\.\w{1,4})?)$")
 
 
 def of_file(name: str) -> tuple[str, int | None]:
@@ -45,7 +47,7 @@ def of_file(name: str) -> tuple[str, int | None]:
     return "", None
 
 
-def hosts(names: list[str], says: Callable[[str], bool]) -> dict[str, str]:
+def hosts(names: list[str], says: Callable[[str, str], bool]) -> dict[str, str]:
     """Return the host of each file, where one word of their names or folders tells hosts apart; else nothing.
 
     `says` returns whether a log holds a word.
@@ -60,7 +62,7 @@ def hosts(names: list[str], says: Callable[[str], bool]) -> dict[str, str]:
     for column in zip(*words, strict=True):
         different = set(column)
         alike = len(different) > 1 and all(map(NAME.fullmatch, different))
-        if alike and (all(map(USUAL.match, different)) or any(map(says, different))):
+        if alike and (all(map(USUAL.match, different)) or all(map(says, names, column))):
             return dict(zip(names, column, strict=True))
     return {}
 
@@ -87,7 +89,9 @@ def stem(name: str) -> str:
 
 def of_one_process(names: Iterable[str]) -> list[list[str]]:
     """Put standard output and standard error of one process together: two files whose names differ in that alone."""
-    found = dict[str, list[str]]()
+    found = dict[str, dict[str, str]]()
     for name in names:
-        found.setdefault(STREAMS.sub("", name), []).append(name)
-    return [part for group in found.values() for part in ([group] if len(group) == 2 else [[one] for one in group])]
+        match = STREAM.search(name)
+        key = STREAM.sub(r"\g<before>\g<behind>", name) if match else name
+        found.setdefault(key, {})[match["stream"] if match else name] = name
+    return [[*group.values()] for group in found.values()]

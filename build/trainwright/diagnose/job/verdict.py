@@ -562,7 +562,7 @@ def _open(job: Job) -> Verdict:
 def _state(rank: Rank, verdict: Verdict) -> str:
     if rank.number in verdict.ranks:
         return verdict.state
-    if rank.failed or (rank.code or 0) != 0:
+    if rank.failed or (rank.code or 0) < 0:  # by a signal; with an exit code it may have failed itself
         return FOLLOWED
     if verdict.cause in ("none", "unknown"):
         return FINE if rank.heard else ""

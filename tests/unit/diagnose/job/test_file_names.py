@@ -20,8 +20,12 @@ UID = "0f3e2f5a-1111-2222-3333-44445555666"
 HEX = "ab" * 32
 
 
-def never(word: str) -> bool:
-    raise AssertionError(f"the logs are not asked for {word}")
+def never(file: str, word: str) -> bool:
+    raise AssertionError(f"{file} is not asked for {word}")
+
+
+def nothing(file: str, word: str) -> bool:
+    return False
 
 
 @pytest.mark.parametrize(
@@ -51,17 +55,29 @@ def test_names_of_hosts(names: list[str], expected: list[str]) -> None:
         ["node1.log"],
         ["node1.log", "a/node2.log"],
         ["train.out", "train.err"],
+        ["resnet50.log", "resnet101.log"],
+        ["train_nodes2.log", "train_nodes4.log"],
+        ["cnn1.log", "cnn2.log"],
+        ["user1/train.log", "user2/train.log"],
         [],
     ],
 )
 def test_names_of_no_hosts(names: list[str]) -> None:
-    assert hosts(names, never) == {}
+    assert hosts(names, nothing) == {}
 
 
-@pytest.mark.parametrize("said", [True, False])
-def test_an_unusual_name_must_stand_in_a_log(said: bool) -> None:
+@pytest.mark.parametrize("said", [["tensor01.log", "tensor02.log"], ["tensor02.log"], []])
+def test_an_unusual_name_must_stand_in_its_own_log(said: list[str]) -> None:
     names = ["tensor01.log", "tensor02.log"]
-    assert (hosts(names, lambda word: said and word == "tensor02") != {}) == said
+    assert (hosts(names, lambda file, word: file in said and word == file.removesuffix(".log")) != {}) == (
+        said == names
+    )
+
+
+def test_a_name_in_a_path_is_no_host(tmp_path: Path) -> None:
+    for number in (1, 2):
+        (tmp_path / f"user{number}.log").write_text(f"reading /home/user{number}/data\n{RAISED * (number == 1)}")
+    assert len(diagnosed(ROOT, [str(tmp_path)])) == 2
 
 
 def test_numbers_of_ranks() -> None:
@@ -78,6 +94,10 @@ def test_output_and_errors_of_one_process() -> None:
     assert of_one_process(names) == [
         ["a.err", "a.out"], ["b.out"], ["job/stderr.log", "job/stdout.log"], ["c.log"], ["d.out.1", "d.err.1"],
     ]  # fmt: skip
+    rotated = ["a.out.1", "a.err.1", "a.out.2", "a.err.2"]
+    assert of_one_process(rotated) == [rotated[:2], rotated[2:]]
+    other = ["a.out.new", "a.out.old", "b.err", "b.err.old", "std.out", "stdout.1", "stderr.2"]
+    assert of_one_process(other) == [[name] for name in other]
 
 
 @pytest.fixture
