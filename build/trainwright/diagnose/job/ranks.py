@@ -64,6 +64,7 @@ class Rank:
     first_when: Moment | None = None
     last_when: Moment | None = None
     passed: bool = False
+    raised: bool = False  # its log ends with an exception, if only with one that passes on what others did
     state: str = ""  # how it ended, decided in the end
 
     @property
@@ -158,6 +159,8 @@ def _of_rank(job: Job, stream: Stream, consequences: set[str]) -> None:
     if stream.last:
         rank.last, rank.last_when = stream.last, stream.last_when
     rank.passed = rank.passed or answer(stream.reader).state == "none"
+    last, progress = stream.reader.tracebacks.found[-1:], stream.reader.conditions.progress
+    rank.raised = rank.raised or any(not one.handled and one.progress == progress for one in last)
     rank.step = int(stream.step.values["step"]) if stream.step else rank.step
     for said in stream.said:
         if said.kind in ("closed", "waited", "meeting", "aborts"):

@@ -385,7 +385,9 @@ def silent(job: Job) -> Verdict | None:
     quiet = [
         rank
         for rank in job.ranks.values()
-        if (rank.heard or job.counted) and not (rank.failed or rank.dump or rank.passed) and rank.code in (None, KILLED)
+        if (rank.heard or job.counted)
+        and not (rank.failed or rank.raised or rank.dump or rank.passed)
+        and rank.code in (None, KILLED)
     ]
     if not quiet or len(quiet) * 2 > len(job.ranks) or (not dumped and len(quiet) * 2 == len(job.ranks)):
         return None
@@ -562,7 +564,7 @@ def _open(job: Job) -> Verdict:
 def _state(rank: Rank, verdict: Verdict) -> str:
     if rank.number in verdict.ranks:
         return verdict.state
-    if rank.failed or (rank.code or 0) < 0:  # by a signal; with an exit code it may have failed itself
+    if rank.failed or rank.raised or (rank.code or 0) < 0:  # by a signal; with an exit code it may have failed itself
         return FOLLOWED
     if verdict.cause in ("none", "unknown"):
         return FINE if rank.heard else ""

@@ -614,6 +614,24 @@ def test_a_restart_that_succeeded_is_no_failure(tmp_path: Path) -> None:
     assert answer(log)["cause"] != "none"
 
 
+def test_a_rank_that_raised_is_not_silent(tmp_path: Path) -> None:
+    """Seen on an H200 with too many jobs at once: rank 0 gave up before rank 1 came, and rank 2 lost its store."""
+    frames = "".join(
+        f"frame #{number}: c10d::TCPStore::doWait() + 0x9d (0x7f in libtorch_cpu.so)\n" for number in range(30)
+    )
+    lost = "[rank2]:[W1127 TCPStore.cpp:138] [c10d] Failed to recv, got 0 bytes. Connection was likely closed.\n"
+    raised = 'Traceback (most recent call last):\n  File "/job/a.py", line 58, in train\n    gather()\n'
+    raised += "torch.distributed.DistBackendError: [2] is setting up NCCL communicator, but got error: Failed\n"
+    traced = "".join(f"[rank2]: {line}\n" for line in raised.splitlines())
+    texts = ["DistStoreError: Timed out after 15 seconds waiting for clients. 2/3 clients joined.\n"]
+    texts += ["DistNetworkError: The client socket has timed out after 14000ms while trying to connect to (a, 2).\n"]
+    row = of_files(
+        tmp_path, [f"rank {rank} of 3\n{text}" for rank, text in enumerate([*texts, lost + frames + traced])]
+    )
+    assert (row["cause"], row["job"]["failed_first"]) == ("rank-missing", [])
+    assert "nothing shows which rank" in row["what"]
+
+
 def test_of_what_ranks_noticed_the_first_counts(tmp_path: Path) -> None:
     late = "2026-11-27T03:22:19 rank 0 of 2\n2026-11-27T03:22:20 Watchdog caught collective operation timeout: Work()\n"
     soon = (
