@@ -45,13 +45,18 @@ PARTS = re.compile(
 )
 YAML = (b"---\ninsertId: ", b"---\nhttpRequest:", b"---\njsonPayload:")  # `gcloud logging read`
 DEEPEST = 50  # lists and maps within each other; libyaml's loader ends the process where there are thousands
+# What `kubectl logs --prefix --timestamps` and a node's files of Kubernetes put before a record.
+BEFORE = re.compile(r"(\[pod/[^\]\s]{1,300}\] )?(?:\d{4}-\d\d-\d\dT\S{8,32} (?:std(?:out|err) F )?)?(?=\{)")
 PEEKED = 1 << 13  # bytes that show whether a log may be an export
 Record = dict[str, Any]
 
 
+TIMES = "asctime ts time timestamp @timestamp"  # what loggers call the time
+
+
 @dataclass(frozen=True)
 class Envelope:
-    """Where a tool puts a message, its time and who wrote it; a dot leads into a field."""
+    """Where a tool puts a message, its time (the first of these fields) and who wrote it; a dot leads into a field."""
 
     has: tuple[str, ...]  # fields by which its records are known
     text: str
@@ -73,7 +78,6 @@ ENVELOPES = (
     Envelope(("line", "timestamp", "labels"), "line", "timestamp", "labels.pod"),  # logcli -o jsonl
     Envelope(("textPayload", "timestamp"), "textPayload", "timestamp", "resource.labels.pod_name"),  # gcloud logging
     Envelope(("jsonPayload.message", "timestamp"), "jsonPayload.message", "timestamp", "resource.labels.pod_name"),
-    Envelope(("jsonPayload.msg", "timestamp"), "jsonPayload.msg", "timestamp", "resource.labels.pod_name"),
     Envelope(("result._raw",), "result._raw", "result._time", "result.host"),  # Splunk
     Envelope(("attributes.message", "attributes.timestamp"), "attributes.message", "attributes.timestamp"),  # Datadog
     # OpenTelemetry
@@ -85,12 +89,15 @@ ENVELOPES = (
     # Filebeat and others with the Elastic Common Schema
     Envelope(("message", "@timestamp", "kubernetes.pod.name"), "message", "@timestamp", "kubernetes.pod.name"),
     Envelope(("message", "@timestamp", "host.name"), "message", "@timestamp", "host.name"),
-    # Loggers that write JSON: Python's, zap and logrus of Kubernetes' controllers, structlog
-    Envelope(("levelname", "message"), "message", "asctime", level="levelname"),
-    Envelope(("level", "msg", "ts"), "msg", "ts", level="level"),
-    Envelope(("level", "msg"), "msg", "time", level="level"),
-    Envelope(("level", "event"), "event", "timestamp", level="level"),
-    Envelope(("level", "message", "timestamp"), "message", "timestamp", level="level"),
+    # Loggers that write JSON: Python's, zap and logrus of Kubernetes' controllers, structlog, Google's, loguru, ECS
+    Envelope(("levelname", "message"), "message", TIMES, level="levelname"),
+    Envelope(("level", "msg"), "msg", TIMES, level="level"),
+    Envelope(("level", "event"), "event", TIMES, level="level"),
+    Envelope(("level", "message", "timestamp"), "message", TIMES, level="level"),
+    Envelope(("level", "message", "time"), "message", TIMES, level="level"),
+    Envelope(("severity", "message"), "message", TIMES, level="severity"),
+    Envelope(("log.level", "message"), "message", TIMES, level="log.level"),
+    Envelope(("text", "record.level.name"), "text", "record.time.timestamp"),
     # torchrun's error.json: torch/distributed/elastic/multiprocessing/errors/error_handler.py
     Envelope(("message.extraInfo.py_callstack",), "message.extraInfo.py_callstack", "message.extraInfo.timestamp"),
     Envelope(("FailureReason", "TrainingJobName"), "FailureReason", "TrainingEndTime"),  # describe-training-job
@@ -102,6 +109,7 @@ COLUMNS = (
     ("@logstream", "logstreamname", "podname", "pod_name", "pod", "host", "hostname", "_sourcehost", "source"),
 )
 MOST_ROWS = 100_000  # of a table; what follows passes unchanged
+MESSAGES = ("message", "msg")  # of Google Cloud's records
 CALM = ("INFO", "DEBUG", "TRACE")  # levels of a logger at which nothing failed
 ERRORS = ("error", "err", "error.message", "err.message", "exception.message")  # fields that say what failed
 RAISED = re.compile(r"\n|(?:Error|Exception)\b")  # in other fields of a logger's record: they belong to the message
@@ -119,6 +127,7 @@ def unwrapped(stream: BinaryIO) -> BinaryIO:
     head = peek(PEEKED)[:PEEKED].lstrip()
     may_be = (
         head.startswith((b"{", b"[", *YAML))
+        or BEFORE.match(head.partition(b"\n")[0].decode(errors="replace"))
         or _columns(head.partition(b"\n")[0].decode(errors="replace"))
         or _has_aws_text(head)
         or writers.pattern(head, writers.SOME)
@@ -138,8 +147,9 @@ def of_line(line: str) -> list[str]:
         parts = found.groupdict(default="")
         who, when = parts["stream"] or parts["who"], parts["timestamp"] or parts["when"]
         return _labelled(parts["message"] or parts["text"], when, who)
-    told = _of_record(_json(line)) if line.startswith("{") else None
-    return [line] if told is None else told
+    before = BEFORE.match(line)
+    told = _of_record(_json(line[before.end() :])) if before else None
+    return [line] if told is None or not before else [f"{before[1] or ''}{one}" if one else one for one in told]
 
 
 class _Pieces(RawIOBase):
@@ -160,7 +170,7 @@ def _read(stream: BinaryIO) -> Iterator[bytes]:
     head = stream.read(PIECE)
     pieces = chain([head], iter(lambda: stream.read(PIECE), b""))
     first = head.partition(b"\n")[0].decode(errors="replace")
-    if _of_record(_json(first)) is not None or _has_aws_text(head):
+    if of_line(first) != [first] or _has_aws_text(head):
         rows = _rows(pieces)
         times = [_when(_json(row.decode(errors="replace"))) for row in head.split(b"\n")[:-1]]
         for row in reversed(list(rows)) if _newest_first(times) else rows:
@@ -320,7 +330,7 @@ def _when(record: Any) -> str:
     """Return a record's time, so that those of one export compare as texts."""
     if isinstance(record, list):
         record = _fields(record)
-    times = [_field(record, one.when) for one in ENVELOPES] if isinstance(record, dict) else []
+    times = [_first(record, one.when) for one in ENVELOPES] if isinstance(record, dict) else []
     return next((str(time) for time in times if time is not None), "")
 
 
@@ -378,6 +388,11 @@ def _of_record(record: Any, in_list: bool = False) -> list[str] | None:
         record = _fields(record)
     if not isinstance(record, dict):
         return None
+    if isinstance(payload := record.get("jsonPayload"), dict):  # Google Cloud: what a logger wrote, as a record
+        raised = [value for name, value in _flat(payload) if name not in MESSAGES and _raised(name, value)]
+        text = next((payload[name] for name in MESSAGES if isinstance(payload.get(name), str)), None)
+        if text is not None or raised:
+            record = {**record, "jsonPayload": {**payload, "message": "\n".join([*([text] if text else []), *raised])}}
     known = (one for one in ENVELOPES if in_list or not one.in_list)
     if not (one := next((one for one in known if _fits(one, record)), None)):
         return None
@@ -388,26 +403,38 @@ def _of_record(record: Any, in_list: bool = False) -> list[str] | None:
         text = _logged(one, record)
     elif str(text).startswith("{") and (inner := _of_record(_json(str(text)))):  # Fluent Bit's record in CloudWatch's
         return inner
-    return _labelled(str(text), _field(record, one.when), who)
+    return _labelled(str(text), _first(record, one.when), who)
+
+
+def _first(record: Record, names: str) -> Any:
+    return next((value for name in names.split() if (value := _field(record, name)) is not None), None)
 
 
 def _logged(one: Envelope, record: Record) -> str:
     """Return a logger's message behind its level, with its other fields; what was raised stands below it."""
-    level = str(record[one.level]).upper()
-    others = [(name, value) for name, value in record.items() if name not in (one.text, one.level, one.when)]
-    others += [
-        (f"{name}.{inner}", value)
-        for name, below in others
-        if isinstance(below, dict)
-        for inner, value in below.items()
-    ]
+    level = str(_field(record, one.level)).upper()
+    known = (one.text, one.level, *one.when.split())
+    others = [(name, value) for name, value in _flat(record) if name not in known]
     raised, beside = list[str](), list[str]()
     for name, value in others:
-        if isinstance(value, str) and value and level not in CALM and (name in ERRORS or RAISED.search(value)):
+        if level not in CALM and _raised(name, value):
             raised.append(value)
         elif isinstance(value, str | int | float):
             beside.append(f"{name}={value}")
     return "\n".join([" ".join([f"{level}: {record[one.text]}", *beside]), *raised])
+
+
+def _raised(name: str, value: Any) -> bool:
+    """Return whether a field of a logger's record says what was raised."""
+    return isinstance(value, str) and bool(value) and (name in ERRORS or bool(RAISED.search(value)))
+
+
+def _flat(record: Record) -> Iterator[tuple[str, Any]]:
+    """Yield the fields of a record, and those one level below with both names."""
+    for name, value in record.items():
+        inner = value.items() if isinstance(value, dict) else ()
+        yield from ((f"{name}.{below}", one) for below, one in inner)
+        yield name, value
 
 
 def _labelled(text: str, when: Any, who: Any) -> list[str]:
@@ -417,7 +444,7 @@ def _labelled(text: str, when: Any, who: Any) -> list[str]:
 
 
 def _fits(one: Envelope, record: Record) -> bool:
-    if one.level and not isinstance(record.get(one.level), str):  # a number would look like a rank
+    if one.level and not isinstance(_field(record, one.level), str):  # a number would look like a rank
         return False
     return isinstance(_field(record, one.text), str | list) and all(
         _field(record, name) is not None for name in one.has

@@ -100,7 +100,9 @@ def opened_unpacked(file: str) -> Iterator[BinaryIO]:
         yield sys.stdin.buffer
         return
     if Path(file).is_dir():
-        raise ConfigError("expected a log file, found a folder", where=file, fix=f"name its files: {file}/*")
+        raise ConfigError(
+            "expected a log file, found a folder", where=file, fix=f"name its files: {file.rstrip('/')}/*"
+        )
     try:
         with Path(file).open("rb") as raw, unpacked(raw) as stream:
             yield stream

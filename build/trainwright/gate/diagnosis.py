@@ -21,6 +21,7 @@ from trainwright.diagnose.log_lines import STANDARD_INPUT, opened
 from trainwright.diagnose.reader import Reader
 from trainwright.diagnose.reader import load_settings as load_reader_settings
 from trainwright.diagnose.statements import STATED
+from trainwright.diagnose.survival import said_to_fail
 from trainwright.gate import judge
 from trainwright.gate.case import Case, Declared, Log
 from trainwright.gate.floors import Floors, load_floors
@@ -107,11 +108,21 @@ def _of_job(found: Left, known: Known, names: dict[str, str]) -> dict[str, Any] 
 
 def _of_process(logs: list[str], known: Known, names: dict[str, str]) -> dict[str, Any]:
     """Return one diagnosis of the files that one process wrote: what it failed of may stand in either."""
-    rows = [_row(log, known, names) for log in logs]
+    readers = [_read(log, known) for log in logs]
+    rows = [_row(log, known, names, reader) for log, reader in zip(logs, readers, strict=True)]
+    if any(row["cause"] == "none" for row in rows):  # then a cause counts only where it was the end of the other one
+        rows = [row for row, reader in zip(rows, readers, strict=True) if row["cause"] in WEAKER or _failed(reader)]
     row = min(rows, key=lambda one: (WEAKER.get(one["cause"], 0), not one["evidence"]))
-    if len(rows) > 1:
+    shown = ", ".join(names.get(log, log) for log in logs)
+    if len(logs) > 1:
         row["evidence"] = re.sub(r"(?m)^line (\d+):", lambda found: f"{row['log']}:{found[1]}:", row["evidence"])
-    return {**row, "log": ", ".join(one["log"] for one in rows)}
+    return {**row, "log": shown}
+
+
+def _failed(reader: Reader) -> bool:
+    """Return whether a log says that the job failed, or ends with an exception."""
+    last = reader.tracebacks.found[-1:]
+    return said_to_fail(reader) or any(one.number >= reader.lines and not one.handled for one in last)
 
 
 def _row(log: str, known: Known, names: dict[str, str], reader: Reader | None = None) -> dict[str, Any]:

@@ -138,7 +138,7 @@ def test_a_text_about_failures_is_no_failure(cli: Cli) -> None:
         "NCCL version 2.30.7+cuda13.2",
         "[rank0]:[E ProcessGroupNCCL.cpp:616] watchdog thread",
         "gate: all_reduce begins",
-        '{"version": 1, "results": [',
+        '{"version": 1, "nccl_version": 23007, "results": [',
     ],
 )
 def test_an_unknown_cause_comes_with_a_next_step(cli: Cli, tmp_path: Path, line: str) -> None:

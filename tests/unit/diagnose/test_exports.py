@@ -260,11 +260,43 @@ def test_a_traceback_beside_a_message(tmp_path: Path) -> None:
         {"level": "error", "time": "2026-11-27T10:00:00Z", "msg": "failed", "error": "no such image"},  # logrus
         {"level": "error", "timestamp": "2026-11-27T10:00:00Z", "event": "failed", "exception": "E\nno such image"},
         {"level": "ERROR", "timestamp": "2026-11-27T10:00:00Z", "message": "failed", "stack": "E\nno such image"},
+        {"level": "ERROR", "time": "2026-11-27T10:00:00Z", "message": "failed", "stack": "E\nno such image"},
+        {"severity": "ERROR", "time": "2026-11-27T10:00:00Z", "message": "failed", "exc_info": "E\nno such image"},
+        {
+            "@timestamp": "2026-11-27T10:00:00Z",
+            "log.level": "error",
+            "message": "failed",
+            "error": {"stack_trace": "E\nno such image"},
+        },
     ],
 )
 def test_loggers_that_write_json(record: Record, tmp_path: Path) -> None:
     lines = [log_lines.unprefixed(line)[0] for line in read_text(json.dumps(record) + "\nplain\n", tmp_path)]
     assert (lines[0], lines[-2:]) == ("ERROR: failed", ["no such image", "plain"])
+
+
+@pytest.mark.parametrize(
+    "before",
+    ["[pod/trainer-0/main] ", "2026-11-27T10:00:00.123Z ", "2026-11-27T10:00:00.123456789Z stderr F "],
+)
+def test_a_logger_behind_what_kubernetes_puts_there(before: str, cli: Any, tmp_path: Path) -> None:
+    record = {"level": "error", "ts": "2026-11-27T10:00:00Z", "msg": "failed", "exc": "\n".join(PLAIN[3:])}
+    (tmp_path / "log").write_text(f"{before}{json.dumps(record)}\n")
+    out = cli(Path(__file__).parents[3], "diagnose", str(tmp_path / "log")).out
+    assert 'raised ValueError: 3 channels, "RGB" expected' in out
+    assert "/opt/ml/code/train.py:7 in main" in out
+
+
+def test_google_cloud_keeps_what_a_logger_raised(cli: Any, tmp_path: Path) -> None:
+    payload = {"message": "crashed", "exc_info": "\n".join(PLAIN[3:])}
+    (tmp_path / "log").write_text(json.dumps([{"jsonPayload": payload, "timestamp": "2026-11-27T10:00:00Z"}]))
+    assert "raised ValueError" in cli(Path(__file__).parents[3], "diagnose", str(tmp_path / "log")).out
+
+
+def test_loguru(tmp_path: Path) -> None:
+    record = {"level": {"name": "ERROR"}, "time": {"timestamp": BEGAN}, "message": "failed"}
+    lines = read_text(json.dumps({"text": "\n".join(PLAIN[3:]) + "\n", "record": record}) + "\n", tmp_path)
+    assert [log_lines.unprefixed(line)[0] for line in lines] == [log_lines.unprefixed(line)[0] for line in PLAIN[3:]]
 
 
 def test_other_fields_of_a_logger_stand_beside_its_message(tmp_path: Path) -> None:

@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import Any
 
 from trainwright.core.errors import masked
+from trainwright.core.progress import counted
 from trainwright.diagnose import stragglers
 from trainwright.diagnose.causes import Cause
 from trainwright.diagnose.job import pace, said
@@ -48,7 +49,7 @@ def of_job(
 def _row(job: Job, verdict: Verdict, left: Left, names: dict[str, str]) -> dict[str, Any]:
     parts = [f"{len(left.logs)} log{'s' * (len(left.logs) != 1)}"] if left.logs else []
     parts += [f"{len(left.dumps)} recorder dumps"] * bool(left.dumps) + ["output of RAS"] * bool(left.ras)
-    count = f"{job.world} ranks" if job.world else "a job"
+    count = counted(job.world, "rank") if job.world else "a job"
     return {
         "log": f"{count}: {', '.join(parts)}",
         "cause": verdict.cause,

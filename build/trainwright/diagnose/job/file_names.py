@@ -22,6 +22,7 @@ PLACES = tuple(
         ),
     )
 )
+DIGITS = re.compile(r"\d+")
 WORDS = re.compile(r"[/_.]")
 NAME = re.compile(rf"{NO_HOST}(?:{HOST})", re.IGNORECASE)
 # What hosts are mostly called; any other name must stand in each of the logs, too.
@@ -77,9 +78,13 @@ def numbered(names: Iterable[str], of_hosts: bool = False) -> dict[str, int]:
     stems = {stem(name) for name in found}
     of_hosts = of_hosts or any(NAMED_HOST.search(name) for name in every)
     files = {(number, name.rpartition(".")[2]) for name, number in found.items()}
-    if len(found) == len(every) == len(files) and len(stems) == 1 and len(set(found.values())) > 1:
-        return {} if of_hosts and min(found.values()) else found
-    return {}
+    ranks = sorted(set(found.values()))
+    if len(found) != len(every) or len(every) != len(files) or len(ranks) < 2:
+        return {}
+    if len(stems) > 1:  # %j-%N-%t of Slurm: hosts differ in a number, too, and all ranks are there
+        alike = len({DIGITS.sub("#", one) for one in stems}) == 1 and len(stems) <= len(ranks)
+        return found if alike and ranks == [*range(len(ranks))] else {}
+    return {} if of_hosts and ranks[0] else found
 
 
 def stem(name: str) -> str:

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 
 from trainwright.core.progress import counted
+from trainwright.diagnose.answer import answer
 from trainwright.diagnose.causes import Cause
 from trainwright.diagnose.job import collectives
 from trainwright.diagnose.job.ranks import Event, Job, Rank
@@ -554,7 +555,8 @@ RULES: list[Rule] = [
 
 
 def _open(job: Job) -> Verdict:
-    if any(rank.passed for rank in job.ranks.values()):
+    hosts = (stream for stream in job.streams if stream.rank is None)
+    if any(rank.passed for rank in job.ranks.values()) or any(answer(one.reader).state == "none" for one in hosts):
         return Verdict("none", "no rank failed, and the job says that it ended well", state="")
     logs = counted(len({one.file for one in job.streams}), "log")
     what = f"of {logs} none shows a failure, and none says that the job ended well"

@@ -85,6 +85,9 @@ def test_numbers_of_ranks() -> None:
     both = [f"rank-{rank}.{end}" for rank in range(2) for end in ("err", "out")]
     assert numbered(both) == dict(zip(both, (0, 0, 1, 1), strict=True))
     assert numbered(["a-0.log", "b-1.log"]) == {}
+    tasks = ["job-12-gpu-1-0.out", "job-12-gpu-2-1.out"]
+    assert numbered(tasks) == dict(zip(tasks, (0, 1), strict=True))
+    assert numbered(["job-12-gpu-1-3.out", "job-12-gpu-2-5.out"]) == {}
     assert numbered(["a-0.log", "x/a-0.log"]) == {}
     assert numbered(["9.dgx-12.out", "9.dgx-13.out"], of_hosts=True) == {}
 
@@ -120,6 +123,8 @@ def row(tmp_path: Path) -> Callable[[dict[str, str]], dict[str, Any]]:
         ("Training completed\n", RAISED, "exception"),
         ("Training completed\n", "ERROR: could not close the port\n", "none"),
         ("Epoch 1\n", "ERROR: could not close the port\n", "stated"),
+        ("Training finished\n", "/tmp/slurm_script: line 11: module: command not found\na note\n", "none"),
+        ("Training finished\n", f"{RAISED}retrying in 2s\n", "none"),
     ],
 )
 def test_the_reason_stands_in_either(out: str, err: str, cause: str, row: Callable[..., dict[str, Any]]) -> None:
@@ -137,6 +142,11 @@ def test_the_line_is_told_with_its_file(tmp_path: Path) -> None:
 def test_the_host_that_failed_first(row: Callable[..., dict[str, Any]]) -> None:
     found = row({"node1.log": CLOSED, "node2.log": f"step 1\n{RAISED}"})
     assert (found["cause"], found["job"]["host"]) == ("exception", "node2")
+
+
+def test_hosts_that_ended_well(row: Callable[..., dict[str, Any]]) -> None:
+    text = "epoch 1/2 loss 0.5\nTraining complete\n"
+    assert row({"node1.log": text, "node2.log": text})["cause"] == "none"
 
 
 def test_the_rank_that_failed_first_has_two_files(row: Callable[..., dict[str, Any]]) -> None:
