@@ -153,10 +153,11 @@ def _candidates(reader: Reader, behind: int, before: int | None) -> Iterator[tup
     """Yield number, line, text without prefixes, and rank of the lines between two that may state an error."""
     prefix, silent = re.compile(rf"^{reader.settings.statement_prefix}"), _silent(_unsaid(reader.settings))
     since = max(behind + 1, last_run(reader), last_failure(reader), 0 if several(reader) else last_success(reader))
+    handled = [range(one.begun, one.number + 1) for one in reader.tracebacks.found if one.handled]
     for number, raw, progress in [*reader.suspects, *reader.last_suspects]:
         if before is not None and number >= before:
             return
-        if number < since or number in reader.tracebacks.harmless:
+        if number < since or number in reader.tracebacks.harmless or any(number in span for span in handled):
             continue
         if reader.conditions.progress - progress >= SURVIVED or number + 1 in reader.tracebacks.begun:
             continue  # survived, or the heading of a traceback, which says more

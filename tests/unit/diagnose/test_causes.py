@@ -595,3 +595,29 @@ def test_a_place_is_that_of_the_exception_and_not_of_who_passed_it_on(tmp_path: 
     text = f"{parent}torch.multiprocessing.spawn.ProcessRaisedException: \n\n-- Process 0 terminated with the "
     found = told(tmp_path, f"{text}following error:\nOSError: [Errno 5] Input/output error\n")
     assert (found["cause"], "raised at" in found["what"]) == ("io-error", False)
+
+
+def of_rank(rank: int, text: str) -> str:
+    return "".join(f"[rank{rank}]: {line}\n" for line in text.splitlines())
+
+
+BEGIN, DURING = (
+    "Traceback (most recent call last):",
+    "\nDuring handling of the above exception, another exception occurred:\n\n",
+)
+
+
+def test_a_chain_further_below_is_another_one(tmp_path: Path) -> None:
+    frame = '  File "/job/a.py", line 1, in main\n    a()'
+    chain = f"{BEGIN}\n{frame}\nKeyError: 'second'\n{DURING}{BEGIN}\n{frame}\nOSError: third"
+    notes = "".join(f"[rank1]: note {word}\n" for word in ("one", "two", "three", "four"))
+    found = told(tmp_path, of_rank(0, f"{BEGIN}\n{frame}\nValueError: first") + notes + of_rank(0, chain))
+    assert found["what"] == "the script raised ValueError: first, at /job/a.py:1 in main, on rank 0"
+
+
+def test_a_chain_that_a_rank_handled_goes_on_behind_another_rank(tmp_path: Path) -> None:
+    frame = '  File "/job/a.py", line 1, in main\n    a()'
+    handled = f"WARNING tracker failed, falling back to files\n{BEGIN}\n{frame}\nKeyError: 'host'"
+    also = of_rank(1, handled)
+    text = of_rank(0, handled) + also + of_rank(0, f"{DURING}{BEGIN}\n{frame}\nOSError: refused")
+    assert told(tmp_path, f"{text}a note\nanother note\n")["cause"] == "unknown"

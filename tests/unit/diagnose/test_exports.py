@@ -285,6 +285,8 @@ def test_a_logger_behind_what_kubernetes_puts_there(before: str, cli: Any, tmp_p
     out = cli(Path(__file__).parents[3], "diagnose", str(tmp_path / "log")).out
     assert 'raised ValueError: 3 channels, "RGB" expected' in out
     assert "/opt/ml/code/train.py:7 in main" in out
+    label = before if before.startswith("[pod") else ""
+    assert all(line.startswith(label) for line in read(tmp_path / "log") if line)
 
 
 def test_google_cloud_keeps_what_a_logger_raised(cli: Any, tmp_path: Path) -> None:

@@ -617,7 +617,7 @@ def test_a_restart_that_succeeded_is_no_failure(tmp_path: Path) -> None:
 def test_a_rank_that_raised_is_not_silent(tmp_path: Path) -> None:
     """Seen on an H200 with too many jobs at once: rank 0 gave up before rank 1 came, and rank 2 lost its store."""
     frames = "".join(
-        f"frame #{number}: c10d::TCPStore::doWait() + 0x9d (0x7f in libtorch_cpu.so)\n" for number in range(30)
+        f"[rank2]: frame #{number}: c10d::TCPStore::doWait() + 0x9d (0x7f in libtorch_cpu.so)\n" for number in range(30)
     )
     lost = "[rank2]:[W1127 TCPStore.cpp:138] [c10d] Failed to recv, got 0 bytes. Connection was likely closed.\n"
     raised = 'Traceback (most recent call last):\n  File "/job/a.py", line 58, in train\n    gather()\n'
@@ -626,7 +626,7 @@ def test_a_rank_that_raised_is_not_silent(tmp_path: Path) -> None:
     texts = ["DistStoreError: Timed out after 15 seconds waiting for clients. 2/3 clients joined.\n"]
     texts += ["DistNetworkError: The client socket has timed out after 14000ms while trying to connect to (a, 2).\n"]
     row = of_files(
-        tmp_path, [f"rank {rank} of 3\n{text}" for rank, text in enumerate([*texts, lost + frames + traced])]
+        tmp_path, [f"rank {rank} of 3\n{text}" for rank, text in enumerate([*texts, lost + traced + frames])]
     )
     assert (row["cause"], row["job"]["failed_first"]) == ("rank-missing", [])
     assert "nothing shows which rank" in row["what"]
