@@ -604,14 +604,32 @@ def test_what_a_rank_handled_is_no_failure(tmp_path: Path) -> None:
 
 
 def test_a_restart_that_succeeded_is_no_failure(tmp_path: Path) -> None:
-    lost = "[pod/train-worker-0/pytorch] Received 15 death signal, shutting down workers"
-    well = "[pod/train-master-0/pytorch] [default] worker group successfully finished"
+    """Two hosts in one log: a rank noticed the other one's end, and after the restart all went well."""
+    api = "I1111 02:02:41.000000 7 torch/distributed/elastic/agent/server/api.py:906] [default]"
+    said = {
+        1: [
+            "[rank1]: epoch 3 top1 61.2",
+            "W1111 02:02:02.000000 7 api.py:718] Received 15 death signal, shutting down workers",
+        ],
+        0: [
+            "[rank0]: torch.distributed.DistBackendError: NCCL error in: a.cpp:2090, remote process exited",
+            f"{api} Worker group FAILED. 10/10 attempts left; will restart worker group",
+            *(f"[rank0]: epoch {number} top1 63.0" for number in range(4, 8)),
+            "[rank0]: Training finished, 5 epochs",
+            f"{api} worker group successfully finished. Waiting 300 seconds for other agents",
+        ],
+    }
     log = tmp_path / "pods.log"
-    steps = "".join(f"[pod/train-worker-0/pytorch] step {number}\n" for number in range(50))
-    log.write_text(f"[pod/train-master-0/pytorch] step 1\n{lost}\n{steps}{well}\n")
+    log.write_text("".join(f"[pod/worker-{host}/pytorch] {line}\n" for host in (1, 0) for line in said[host]))
     assert answer(log)["cause"] == "none"
-    log.write_text(log.read_text().replace(well, ""))
+    log.write_text(log.read_text().partition(" Worker group FAILED")[0] + "\n")
     assert answer(log)["cause"] != "none"
+
+
+def test_of_one_rank_no_number_is_told(tmp_path: Path) -> None:
+    log = tmp_path / "slurm-9.out"
+    log.write_text(f"step 1\n{RAISED}\nsrun: error: gpu-1: task 0: Exited with exit code 1\n")
+    assert answer(log)["what"].startswith("the script raised ValueError")
 
 
 def test_a_rank_that_raised_is_not_silent(tmp_path: Path) -> None:
