@@ -207,6 +207,17 @@ def _stated_before(reader: Reader, alive: list[Finding], survived: list[Finding]
     return found if found and any(0 < end - found.number <= CLOSE for end in ends) else None
 
 
+def ends_in_failure(reader: Reader) -> bool:
+    """Return whether a log ends with a traceback, or with a cause that seldom leaves a program alive.
+
+    Of what stands in standard error alone only a cause in its last lines can have been the end.
+    """
+    fatal = (
+        one for one in found(reader) if one.cause.fatal and not one.survived and one.cause.stops | one.cause.outside
+    )
+    return _ends_in_traceback(reader, 0) or any(_ends(reader, 0, _last_line(reader, one)[0]) for one in fatal)
+
+
 def _ends_in_traceback(reader: Reader, since: int) -> bool:
     """Return whether a log ends with a traceback that stands behind a line, and is the reason of something.
 

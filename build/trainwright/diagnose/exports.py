@@ -37,7 +37,10 @@ FLAT = re.compile(
     r"Traceback \(most recent call last\):?(?: {1,8}|\\{1,2}n {0,8})File "
     r'|File "[^"]{1,300}", line \d{1,9}, in \S{1,80} .{1,300}? File "[^"]{1,300}", line \d'
 )
-ESCAPED = re.compile(r'\\{1,2}n(?=\s|\\|"|File |Traceback|During|$|[A-Z]\w*(?:Error|Exception))')
+ESCAPED = re.compile(
+    r'\\{1,2}n(?=\s|\\|"|File |Traceback|During|$'
+    r"|[A-Za-z_][\w.]{0,160}(?:Error|Exception|Interrupt|Exit|Warning)\b|(?:[A-Za-z_]\w{0,60}\.){1,8}[A-Z]\w{0,80}: )"
+)
 FRAME = re.compile(r'(\bFile \\{0,2}"[^"]{1,300}", line \d{1,9}, in \S{1,80}) +')
 PARTS = re.compile(
     r'(?<! ) ++(?=File \\{0,2}"[^"]{1,300}", line \d|Traceback \(most recent|During handling of the above'
@@ -255,7 +258,11 @@ def _oldest_first(found: list[tuple[str, list[str]]]) -> Iterator[list[str]]:
 
 
 def _newest_first(times: list[str]) -> bool:
-    return all(times) and times[:1] > times[-1:] and all(one >= other for one, other in pairwise(times))
+    try:
+        compared: list[Any] = [float(time) for time in times]
+    except ValueError:
+        compared = times
+    return all(times) and compared[:1] > compared[-1:] and all(one >= other for one, other in pairwise(compared))
 
 
 def _of_document(pieces: Iterable[bytes]) -> Iterator[bytes]:
@@ -361,7 +368,7 @@ def _below(one: Any) -> list[Any]:
         named = [row for row in attributes if isinstance(row, dict)] if isinstance(attributes, list) else []
         names = {str(row.get("key")): _field(row, "value.stringValue") for row in named}
         pod = names.get("k8s.pod.name") or names.get("host.name")
-        below = [record for scope in scopes if isinstance(scope, dict) for record in scope.get("logRecords") or ()]
+        below = [record for scope in scopes if isinstance(scope, dict) for record in _list(scope.get("logRecords"))]
         return [{"pod": pod, **record} for record in below if isinstance(record, dict)]
     return [one]
 
@@ -370,9 +377,15 @@ def _of_notebook(value: Any) -> list[Any]:
     """Return what the cells of a notebook printed and raised, as records."""
     cells = value.get("cells") if isinstance(value, dict) and "nbformat" in value else None
     cells = [one for one in cells if isinstance(one, dict)] if isinstance(cells, list) else []
-    outputs = [one for cell in cells for one in cell.get("outputs") or () if isinstance(one, dict)]
-    raised = ["\n".join(map(str, one["traceback"])) if one.get("traceback") else one.get("text") for one in outputs]
+    outputs = [one for cell in cells for one in _list(cell.get("outputs")) if isinstance(one, dict)]
+    raised = [
+        "\n".join(map(str, one["traceback"])) if _list(one.get("traceback")) else one.get("text") for one in outputs
+    ]
     return [{"@message": "".join(map(str, text)) if isinstance(text, list) else text} for text in raised if text]
+
+
+def _list(value: Any) -> list[Any]:
+    return value if isinstance(value, list) else []
 
 
 def _json(text: str) -> Any:
@@ -389,7 +402,10 @@ def _of_record(record: Any, in_list: bool = False) -> list[str] | None:
     if not isinstance(record, dict):
         return None
     if isinstance(payload := record.get("jsonPayload"), dict):  # Google Cloud: what a logger wrote, as a record
-        raised = [value for name, value in _flat(payload) if name not in MESSAGES and _raised(name, value)]
+        calm = str(record.get("severity")).upper() in CALM
+        raised = (
+            [] if calm else [value for name, value in _flat(payload) if name not in MESSAGES and _raised(name, value)]
+        )
         text = next((payload[name] for name in MESSAGES if isinstance(payload.get(name), str)), None)
         if text is not None or raised:
             record = {**record, "jsonPayload": {**payload, "message": "\n".join([*([text] if text else []), *raised])}}
@@ -417,9 +433,9 @@ def _logged(one: Envelope, record: Record) -> str:
     others = [(name, value) for name, value in _flat(record) if name not in known]
     raised, beside = list[str](), list[str]()
     for name, value in others:
-        if level not in CALM and _raised(name, value):
-            raised.append(value)
-        elif isinstance(value, str | int | float):
+        if _raised(name, value):
+            raised += [value] if level not in CALM else []
+        elif isinstance(value, str | int | float) and value != "":
             beside.append(f"{name}={value}")
     return "\n".join([" ".join([f"{level}: {record[one.text]}", *beside]), *raised])
 

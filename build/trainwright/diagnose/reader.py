@@ -425,14 +425,14 @@ class Reader:
 
     def _line_above(self, data: bytes, start: int) -> bytes:
         """Return the last line before a position that the same rank wrote, of the few right above it."""
-        if not start:
-            return self._above
         rank, end = unprefixed(data[start : start + LOOKED_AT].decode(errors="replace"))[1], start - 1
         for _ in range(FEW):
-            line = _last_of(data, end)
-            if end <= 0 or unprefixed(last_drawn(line))[1] == rank:
+            line = _last_of(data, end) if end > 0 else self._above
+            if unprefixed(last_drawn(line))[1] == rank:
                 return line
-            end -= len(line) + 1
+            if end <= 0:
+                break
+            end = data.rfind(b"\n", 0, end)
         return b""
 
     def _begin(self, raw: str, number: int, above: bytes = b"") -> None:

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from trainwright.core.errors import ConfigError, masked
-from trainwright.diagnose.answer import Answer, answer
+from trainwright.diagnose.answer import Answer, answer, ends_in_failure
 from trainwright.diagnose.causes import Cause, load_causes
 from trainwright.diagnose.job import archives
 from trainwright.diagnose.job import diagnosis as job_diagnosis
@@ -120,9 +120,8 @@ def _of_process(logs: list[str], known: Known, names: dict[str, str]) -> dict[st
 
 
 def _failed(reader: Reader) -> bool:
-    """Return whether a log says that the job failed, or ends with an exception."""
-    last = reader.tracebacks.found[-1:]
-    return said_to_fail(reader) or any(one.number >= reader.lines and not one.handled for one in last)
+    """Return whether a log says that the job failed, or ends with an exception or with what is mostly the end."""
+    return said_to_fail(reader) or ends_in_failure(reader)
 
 
 def _row(log: str, known: Known, names: dict[str, str], reader: Reader | None = None) -> dict[str, Any]:

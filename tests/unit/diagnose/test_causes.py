@@ -621,3 +621,12 @@ def test_a_chain_that_a_rank_handled_goes_on_behind_another_rank(tmp_path: Path)
     also = of_rank(1, handled)
     text = of_rank(0, handled) + also + of_rank(0, f"{DURING}{BEGIN}\n{frame}\nOSError: refused")
     assert told(tmp_path, f"{text}a note\nanother note\n")["cause"] == "unknown"
+
+
+def test_a_line_below_is_not_the_one_above(tmp_path: Path) -> None:
+    frame = '  File "/job/a.py", line 1, in <module>\n    a()'
+    raised = of_rank(1, f"{BEGIN}\n{frame}\nValueError: bad batch")
+    text = f"launching 2 ranks\n{raised}" + of_rank(
+        0, "step 1\nWARNING could not push metrics, falling back to local files"
+    )
+    assert told(tmp_path, text)["cause"] == "exception"

@@ -319,6 +319,29 @@ def test_a_level_that_is_a_number_is_no_rank(tmp_path: Path) -> None:
     assert read_text(f"{text}\n", tmp_path) == [text]
 
 
+def test_a_dotted_exception_on_one_line(tmp_path: Path) -> None:
+    flat = f"{BEGIN}:\\n{PLAIN[4]}\\n    load()\\nmypkg.errors.BadConfig: no key foo"
+    assert read_text(f"{flat}\n", tmp_path)[-1] == "mypkg.errors.BadConfig: no key foo"
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        '{"resourceLogs":[{"scopeLogs":[{"logRecords":5}]}]}',
+        '{"nbformat":4,"cells":[{"outputs":5}]}',
+        '{"nbformat":4,"cells":[{"outputs":[{"traceback":5}]}]}',
+    ],
+)
+def test_odd_lists_hold_no_record(text: str, tmp_path: Path) -> None:
+    assert read_text(text, tmp_path) == [text]
+
+
+def test_relative_times_are_numbers(tmp_path: Path) -> None:
+    rows = [{"level": "info", "msg": word, "ts": time} for word, time in (("first", 9.5), ("second", 10.2))]
+    lines = read_text("".join(f"{json.dumps(one)}\n" for one in rows), tmp_path)
+    assert [line.rpartition(" ")[2] for line in lines] == ["first", "second"]
+
+
 @pytest.mark.parametrize("attributes", [[1, 2], 5, [{"key": [1]}], None])
 def test_odd_attributes_name_nobody(attributes: Any, tmp_path: Path) -> None:
     record = {"timeUnixNano": "1790000000000000000", "body": {"stringValue": "step 1"}}

@@ -23,6 +23,7 @@ PLACES = tuple(
     )
 )
 DIGITS = re.compile(r"\d+")
+HOST_BEHIND = re.compile(r"(?:node|host|gpu|dgx|hgx|compute|cn|nid|ip|worker|server|vm)[\w-]{0,40}\d$", re.IGNORECASE)
 WORDS = re.compile(r"[/_.]")
 NAME = re.compile(rf"{NO_HOST}(?:{HOST})", re.IGNORECASE)
 # What hosts are mostly called; any other name must stand in each of the logs, too.
@@ -82,7 +83,7 @@ def numbered(names: Iterable[str], of_hosts: bool = False) -> dict[str, int]:
     if len(found) != len(every) or len(every) != len(files) or len(ranks) < 2:
         return {}
     if len(stems) > 1:  # %j-%N-%t of Slurm: hosts differ in a number, too, and all ranks are there
-        alike = len({DIGITS.sub("#", one) for one in stems}) == 1 and len(stems) <= len(ranks)
+        alike = len({DIGITS.sub("#", one) for one in stems}) == 1 and all(map(HOST_BEHIND.search, stems))
         return found if alike and ranks == [*range(len(ranks))] else {}
     return {} if of_hosts and ranks[0] else found
 

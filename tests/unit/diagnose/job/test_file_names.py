@@ -88,6 +88,8 @@ def test_numbers_of_ranks() -> None:
     tasks = ["job-12-gpu-1-0.out", "job-12-gpu-2-1.out"]
     assert numbered(tasks) == dict(zip(tasks, (0, 1), strict=True))
     assert numbered(["job-12-gpu-1-3.out", "job-12-gpu-2-5.out"]) == {}
+    assert numbered(["train-101-0.out", "train-102-1.out"]) == {}
+    assert numbered(["exp1_rank0.log", "exp2_rank1.log"]) == {}
     assert numbered(["a-0.log", "x/a-0.log"]) == {}
     assert numbered(["9.dgx-12.out", "9.dgx-13.out"], of_hosts=True) == {}
 
@@ -124,7 +126,8 @@ def row(tmp_path: Path) -> Callable[[dict[str, str]], dict[str, Any]]:
         ("Training completed\n", "ERROR: could not close the port\n", "none"),
         ("Epoch 1\n", "ERROR: could not close the port\n", "stated"),
         ("Training finished\n", "/tmp/slurm_script: line 11: module: command not found\na note\n", "none"),
-        ("Training finished\n", f"{RAISED}retrying in 2s\n", "none"),
+        ("Training finished\n", f"{RAISED}wandb: Find logs at: ./wandb\n", "exception"),
+        ("Training finished\n", RAISED + "retrying\n" * 30, "none"),
     ],
 )
 def test_the_reason_stands_in_either(out: str, err: str, cause: str, row: Callable[..., dict[str, Any]]) -> None:
