@@ -129,8 +129,8 @@ def sentence(reader: Reader, one: Finding) -> str:
     if one.cause.id == EXCEPTION:  # its sentence says where
         return one.cause.what
     if not within or not within.where:
-        return one.cause.what + on_rank(one.rank).replace(",", ";")
-    return f"{one.cause.what}; raised at {within.where}{on_rank(within.rank)}"
+        return f"{one.cause.what}; {on_rank(one.rank)}" if one.rank else one.cause.what
+    return f"{one.cause.what}; raised at {_on_rank(within.where, within.rank)}"
 
 
 def _reasons(
@@ -208,12 +208,9 @@ def _stated_before(reader: Reader, alive: list[Finding], survived: list[Finding]
 
 
 def ends_in_failure(reader: Reader) -> bool:
-    """Return whether a log ends with a traceback, or with a cause that seldom leaves a program alive.
-
-    Of what stands in standard error alone only a cause in its last lines can have been the end.
-    """
+    """Return whether a log ends with a traceback, or with a cause that ends programs in its last lines."""
     fatal = (
-        one for one in found(reader) if one.cause.fatal and not one.survived and one.cause.stops | one.cause.outside
+        one for one in found(reader) if one.cause.fatal and not one.survived and (one.cause.stops or one.cause.outside)
     )
     return _ends_in_traceback(reader, 0) or any(_ends(reader, 0, _last_line(reader, one)[0]) for one in fatal)
 
@@ -436,4 +433,8 @@ def _said(one: Exception_) -> str:
 
 
 def _told(one: Exception_) -> str:
-    return _said(one) + (f", at {one.where}" if one.where else "") + on_rank(one.rank)
+    return _on_rank(", at ".join(filter(None, [_said(one), one.where])), one.rank)
+
+
+def _on_rank(told: str, rank: str) -> str:
+    return f"{told}, {on_rank(rank)}" if rank else told

@@ -51,10 +51,8 @@ DEEPEST = 50  # lists and maps within each other; libyaml's loader ends the proc
 # What `kubectl logs --prefix --timestamps` and a node's files of Kubernetes put before a record.
 BEFORE = re.compile(r"(\[pod/[^\]\s]{1,300}\] )?(?:\d{4}-\d\d-\d\dT\S{8,32} (?:std(?:out|err) F )?)?(?=\{)")
 PEEKED = 1 << 13  # bytes that show whether a log may be an export
-Record = dict[str, Any]
-
-
 TIMES = "asctime ts time timestamp @timestamp"  # what loggers call the time
+Record = dict[str, Any]
 
 
 @dataclass(frozen=True)
@@ -274,7 +272,7 @@ def _of_document(pieces: Iterable[bytes]) -> Iterator[bytes]:
 def _of_yaml(pieces: Iterable[bytes]) -> Iterator[bytes]:
     """Yield the messages of records that are documents of YAML, or all bytes unchanged.
 
-    All scalars stay texts. What has aliases or is nested without end is no log, and would take all memory.
+    The loader keeps each value as text. A document with aliases or deep nesting is refused: it could take all memory.
     """
     import yaml
 

@@ -304,10 +304,9 @@ class Tracebacks:
 
 
 def on_rank(rank: str) -> str:
-    """Return the words for a rank that a line names; "" for none."""
-    if local := LOCAL.fullmatch(rank):
-        return f", on local rank {local[1]}"
-    return f", on rank {rank}" if rank else ""
+    """Return the words for a rank that a line names."""
+    local = LOCAL.fullmatch(rank)
+    return f"on local rank {local[1]}" if local else f"on rank {rank}"
 
 
 def _prefix(text: str) -> re.Pattern[str] | None:

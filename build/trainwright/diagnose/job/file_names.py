@@ -89,7 +89,7 @@ def numbered(names: Iterable[str], of_hosts: bool = False) -> dict[str, int]:
 
 
 def stem(name: str) -> str:
-    """Return a name without its last number and what follows it: those of the ranks of one job have one."""
+    """Return a name without its last number and what follows it. The files of one job's ranks share this stem."""
     return RANK.sub("", name)
 
 
