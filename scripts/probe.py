@@ -12,6 +12,7 @@ import signal
 import subprocess
 import sys
 import time
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from importlib.metadata import distributions
 from pathlib import Path
@@ -153,7 +154,9 @@ def mapped_by(paths):
 
 
 def everything(questions):
-    answers = {name: answer(question) for name, question in questions.items()}
+    with ThreadPoolExecutor(os.cpu_count()) as pool:  # each question is a process; importing a framework takes seconds
+        asked = {name: pool.submit(answer, question) for name, question in questions.items()}
+    answers = {name: said.result() for name, said in asked.items()}
     claimed = claims()
     started = mapped_by(sorted({path for paths in claimed.values() for path in programs(paths)}))
     return {

@@ -10,8 +10,10 @@ pytestmark = pytest.mark.component("torch")
 
 
 def test_import_without_a_warning(host: Any) -> None:
-    result = host.run("python -W error -c 'import torch; torch.ones(2).numpy()'")
-    assert (result.rc, result.stdout, result.stderr) == (0, "", "")
+    """And NumPy, whose memory it shares instead of copying it."""
+    code = "import numpy, torch; a = numpy.zeros(3); torch.from_numpy(a)[1] = 7; print(a[1])"
+    result = host.run(f"python -W error -c '{code}'")
+    assert (result.rc, result.stdout.strip(), result.stderr) == (0, "7.0", "")
 
 
 @pytest.mark.long

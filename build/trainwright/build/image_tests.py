@@ -23,8 +23,7 @@ from trainwright.matrix.records import Check, Image
 
 # While one process reads the layers, which takes minutes for those of CUDA, the other one queries the container.
 SIDE_BY_SIDE = ("--numprocesses=auto", "--maxprocesses=2", "--dist=loadgroup", "--no-loadscope-reorder")
-
-
+UNUSED = ("-p", "no:hypothesispytest")  # each process would import it
 NEEDED = ("pytest", "testinfra", "xdist")
 
 
@@ -84,7 +83,7 @@ def image_tests(recipe: Recipe, name: str, words: Sequence[str], report: Path, w
     run(
         [
             *(sys.executable, "-m", "pytest", "--quiet", recipe.root / "tests/image", "--image", name),
-            *(*words, f"--junitxml={report}", f"--kept={depends_on(recipe, name, words)}", *SIDE_BY_SIDE),
+            *(*words, f"--junitxml={report}", f"--kept={depends_on(recipe, name, words)}", *SIDE_BY_SIDE, *UNUSED),
         ],
         cwd=recipe.root,
         error=TestError,
