@@ -41,7 +41,7 @@ class Layer(NamedTuple):
 
     digest: str
     tar: Path
-    left_out: list[str] = []  # absolute paths of files
+    left_out: Sequence[str] = ()  # absolute paths of files
 
 
 def sbom(layout: Path, target: Path, name: str) -> None:
@@ -118,7 +118,7 @@ def _unpacked(digest: str, tar: Path) -> bool:
 
 
 def _named(tar: Path, left_out: Sequence[str] = ()) -> Layer:
-    return Layer(f"sha256:{store.sha256_of(tar)}", tar, [*left_out])
+    return Layer(f"sha256:{store.sha256_of(tar)}", tar, left_out)
 
 
 def _hide(layers: Sequence[Layer]) -> list[Layer]:
