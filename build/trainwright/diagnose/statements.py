@@ -12,10 +12,9 @@ from trainwright.diagnose.causes import ANY, MOST_TEXT, SURVIVED, Cause, Finding
 from trainwright.diagnose.log_lines import last_drawn, moment, unprefixed
 from trainwright.diagnose.reader import BURST, STRENGTHS, Reader, Settings, Strength, shape
 from trainwright.diagnose.survival import (
-    CALM,
     CALM_SOFT,
+    CALM_STATED,
     LONG,
-    calm_since,
     failed_lines,
     last_failure,
     last_run,
@@ -105,7 +104,7 @@ def _outlived(reader: Reader, number: int, strength: Strength) -> bool:
         return not failed and reader.lines - number > END
     if went_on(reader, number, BURST if strength == "weak" else LONG):
         return True
-    calm = calm_since(reader, number, CALM_SOFT if strength == "weak" else CALM)
+    calm = reader.lines - max(number, reader.complaint) > (CALM_SOFT if strength == "weak" else CALM_STATED)
     return calm and not said_to_fail(reader, number)
 
 

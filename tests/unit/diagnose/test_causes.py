@@ -219,10 +219,10 @@ NOTED = "the reader has an unexpected exception to report\n"
 @pytest.mark.parametrize(
     ("text", "cause"),
     [
-        (COMPLAINT + CALM * 75, "stated"),
-        (COMPLAINT + CALM * 85, "unknown"),
-        ("WORLD_SIZE=4\n" + COMPLAINT + CALM * 150, "stated"),
-        ("WORLD_SIZE=4\n" + COMPLAINT + CALM * 300, "unknown"),
+        (COMPLAINT + CALM * 35, "stated"),
+        (COMPLAINT + CALM * 45, "unknown"),
+        ("WORLD_SIZE=4\n" + COMPLAINT + CALM * 35, "stated"),
+        ("WORLD_SIZE=4\n" + COMPLAINT + CALM * 45, "unknown"),
         (COMPLAINT + CALM * 60 + NOTED, "stated"),
         (COMPLAINT + CALM * 60 + FAILED, "stated"),
         (COMPLAINT + CALM * 150 + NOTED + CALM * 700 + NOTED, "stated"),
