@@ -13,7 +13,7 @@ import typer
 
 from trainwright import __version__
 from trainwright.commands import register
-from trainwright.commands.options import app, renamed
+from trainwright.commands.options import app
 from trainwright.core.errors import ConfigError, EnvironmentProblem, TrainwrightError, of_this_machine
 
 # Errors of a failed write: full disk, quota or size limit, read-only disk, name already taken.
@@ -33,7 +33,6 @@ def main() -> None:
     sys.modules.setdefault("httpx._main", None)  # type: ignore[arg-type]  # as Python documents it: not importable
     if len(sys.argv) == 1:
         sys.argv.append("--help")
-    sys.argv[1:] = renamed(sys.argv[1:])
     register(sys.argv[1:])
     command = typer.main.get_command(app)
     try:

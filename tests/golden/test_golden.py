@@ -2,9 +2,9 @@
 
 TRAINWRIGHT_UPDATE_GOLDEN=1 .venv/bin/python -m pytest tests/golden
 
-One image of each kind is stored in full, for reviewers; matrix.txt has a line for every image, so that a diff shows a
-change of any of them. tests/unit/image/test_render.py and tests/unit/matrix/test_whole_matrix.py test that each obeys
-the rules.
+The Dockerfile of one image of each kind is stored in full, for reviewers; matrix.txt has a line for every image, so
+that a diff shows a change of any of them. tests/unit/image/test_render.py and tests/unit/matrix/test_whole_matrix.py
+test that each obeys the rules.
 """
 
 import hashlib
@@ -25,25 +25,16 @@ UPDATING = bool(os.environ.get("TRAINWRIGHT_UPDATE_GOLDEN"))
 ACCEPT = "accept a wanted change with: TRAINWRIGHT_UPDATE_GOLDEN=1 .venv/bin/python -m pytest tests/golden"
 
 
-def kind(variant: Variant) -> tuple[str, ...]:
-    """Return framework, accelerator family, and flavour or "devel": each family has one kind for its devel twins."""
-    family = variant.accelerator.rstrip("0123456789")
-    return (variant.framework, family, "devel" if variant.devel else variant.flavour)
-
-
 def kinds(intent: Intent) -> list[str]:
-    """Return one image of each kind: the one for SageMaker, because it contains all of the EC2 image, and more.
-
-    Devel twins are for EC2, and so is one image more: the first of the matrix. Blocked images come last.
-    """
-    found: dict[tuple[str, ...], Variant] = {}
+    """Return one image of each framework for CPUs and one for GPUs: for SageMaker, because it holds all of EC2's."""
+    found: dict[tuple[str, str], Variant] = {}
 
     def rank(variant: Variant) -> tuple[bool, bool]:
-        return bool(inputs.awaited(Recipe(intent, variant))), (variant.target == "sagemaker") == variant.devel
+        return bool(inputs.awaited(Recipe(intent, variant))), variant.target != "sagemaker"
 
     for variant in sorted(intent.variants, key=rank):
-        found.setdefault(kind(variant), variant)
-    return [intent.variants[0].id, *(variant.id for variant in found.values())]
+        found.setdefault((variant.framework, variant.accelerator.rstrip("0123456789")), variant)
+    return [variant.id for variant in found.values()]
 
 
 INTENT = load_intent(ROOT)
@@ -58,17 +49,16 @@ def _no_drift_of_this_host(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.parametrize("identity", KINDS)
 def test_golden(identity: str) -> None:
     variant = next(variant for variant in INTENT.variants if variant.id == identity)
-    texts = inputs.text_of(Recipe(INTENT, variant))
-    blocked = bool(inputs.awaited(Recipe(INTENT, variant)))
-    key = "" if blocked else inputs.load(Recipe(INTENT, variant)).key
-    for name in FILES[: 1 if blocked else 2]:
+    text = inputs.text_of(Recipe(INTENT, variant))["Dockerfile"]
+    if not inputs.awaited(Recipe(INTENT, variant)):
         # The key follows from everything, a relock for instance: what it changes is shown by the locks already.
-        text = texts[name].replace(key, "<key>").replace(key[:12], "<short key>") if key else texts[name]
-        path = HERE / identity / name
-        if UPDATING:
-            path.parent.mkdir(exist_ok=True)
-            path.write_text(text)
-        assert text == path.read_text(), ACCEPT
+        key = inputs.load(Recipe(INTENT, variant)).key
+        text = text.replace(key, "<key>").replace(key[:12], "<short key>")
+    path = HERE / identity / "Dockerfile"
+    if UPDATING:
+        path.parent.mkdir(exist_ok=True)
+        path.write_text(text)
+    assert text == path.read_text(), ACCEPT
 
 
 def test_nothing_is_left_of_images_that_are_gone() -> None:

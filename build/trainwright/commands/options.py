@@ -1,6 +1,5 @@
 """Define what the commands share: the program itself, common options, and the choice of images."""
 
-import shlex
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -130,39 +129,6 @@ Vulnerabilities = Annotated[
     ),
 ]
 DryRun = Annotated[bool, typer.Option("--dry-run", help="Show what would happen; change nothing.")]
-
-
-# The same words for the same thing in run, emit, launch and gate. Old names work for one release more.
-RENAMED = {
-    "run": {"--hosts": "--nodes"},
-    "launch": {"--hosts": "--nodes", "--environment": "--env"},
-    "emit": {"--data": "--channel"},
-}
-# The commands whose --only named images; it works for one release more, too.
-HAD_ONLY = {"build", "ci", "fetch", "lint", "list", "lock", "matrix", "outdated", "plan", "push", "rebuild", "record"}
-HAD_ONLY |= {"release", "render", "repositories", "rollback", "test", "update"}
-
-
-def renamed(words: Sequence[str]) -> list[str]:
-    """Return a command line with the present form of options that were renamed, and print a note for each."""
-    command = next((word for word in words if not word.startswith("-")), "")
-    rest, found, last, notes = list(words), list[str](), list[str](), list[str]()
-    while rest and rest[0] != "--":  # what follows -- are a script's words, or images
-        option, equals, value = (word := rest.pop(0)).partition("=")
-        if new := RENAMED.get(command, {}).get(option):
-            notes.append(f"{option} of {command} is deprecated; it is {new}")
-            found.append(f"{new}{equals}{value}")
-        elif option == "--only" and command in HAD_ONLY and (equals or (rest and not rest[0].startswith("-"))):
-            value = value if equals else rest.pop(0)
-            images = value.split() or [value]
-            notes.append(f"--only of {command} is deprecated; name the images as arguments: {shlex.join(images)}")
-            # The images of `release` follow its NAME, which may have stood after --only.
-            (last if command == "release" else found).extend(images)
-        else:  # also an --only without a value, which typer refuses
-            found.append(word)
-    for note in notes if "--json" not in words else ():
-        print(f"note: {note}", file=sys.stderr)
-    return [*found, *rest, *last]
 
 
 _told: list[Path] = []  # the roots whose overrides this process printed

@@ -288,7 +288,7 @@ def test_flipped_checksum(
 
 @pytest.mark.parametrize(
     "words",
-    [("--nonsense",), ("nonsense",), ("list", "--nonsense"), ("list", "--only"), ("plann",)],
+    [("--nonsense",), ("nonsense",), ("list", "--nonsense"), ("plann",)],
 )
 def test_wrong_usage(cli: Cli, tree: Path, words: tuple[str, ...]) -> None:
     ended = cli(tree, *words)
