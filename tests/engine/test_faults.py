@@ -13,6 +13,7 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from pathlib import Path
 
 import httpx
@@ -21,7 +22,7 @@ import pytest
 from faults import FIRED, KINDS, Strike, before, corrupted, shorten
 from layouts import MANIFEST, Layout
 
-from trainwright.core.errors import RegistryError, TrainwrightError
+from trainwright.core.errors import EnvironmentProblem, RegistryError, TrainwrightError
 from trainwright.registry import auth
 from trainwright.registry import client as registries
 
@@ -311,3 +312,16 @@ def test_the_registry_s_disk_is_full(small_disk: Path, a_registry: Callable[[Pat
     subprocess.run(["mount", "-o", "remount,size=16m", small_disk], check=True)
     publish(layout, f"{registry}/faults/full")
     inspect(registry, "faults/full", layout, tagged=True)
+
+
+def test_the_store_s_disk_is_full(
+    small_disk: Path, registry: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TRAINWRIGHT_STORE", str(small_disk / "store"))
+    with (small_disk / "filler").open("wb", buffering=0) as filler, suppress(OSError):
+        while True:
+            filler.write(bytes(4096))
+    layout = make(tmp_path / "layout", random.Random("store"))
+    with pytest.raises(EnvironmentProblem, match="no space left for the store"):
+        publish(layout, f"{registry}/faults/store")
+    inspect(registry, "faults/store", layout, tagged=False)
