@@ -2,23 +2,15 @@
 
 import re
 from collections.abc import Iterator, Mapping
-from typing import Any, Protocol
+from typing import Any
 
 from pydantic import Field
 
 from trainwright.core.toml import Model
+from trainwright.docker.oci_layout import Entry
 
 ABSENT = "(not there)"
 ARGUMENTS = re.compile(r"\|\d+ (\w+=\S* )+")  # build arguments that BuildKit records between RUN and its command
-
-
-class Entry(Protocol):
-    """One path of a layer; a difference is named by its field."""
-
-    @property
-    def mtime(self) -> float: ...
-
-    def _asdict(self) -> dict[str, Any]: ...
 
 
 class Row(Model):

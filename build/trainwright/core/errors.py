@@ -22,7 +22,7 @@ SECRET = re.compile(
 
 
 def masked(text: str) -> str:
-    """Return a text of others without credentials: those of addresses, tokens, keys, and what is called a password."""
+    """Mask the credentials in a foreign text: passwords in addresses, tokens, keys, and values named a password."""
     return SECRET.sub(lambda found: f"{found[1] or ''}***", without_password(text))
 
 

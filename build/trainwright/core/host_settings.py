@@ -51,7 +51,7 @@ class HostJob(Model):
 
 
 class HostProve(Model):
-    """Settings of `trainwright prove`: what is left of the disk, and how long what it interrupts may take.
+    """Settings of `trainwright prove`: disk space to keep free, and how long an interrupted build may take to end.
 
     `cache_between` is build cache kept between two images, as buildx writes sizes. `rest_gb` is free disk that a proof
     needs beyond `disk`. With less than `low_gb` free, build cache is removed while a proof runs.

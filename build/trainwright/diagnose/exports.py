@@ -11,10 +11,11 @@ import re
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from io import BufferedReader, RawIOBase
+from io import BufferedReader
 from itertools import chain, islice, pairwise
 from typing import Any, BinaryIO, cast
 
+from trainwright.core.files import Pieces
 from trainwright.diagnose import writers
 
 PIECE = 1 << 16  # bytes that are read at once
@@ -139,7 +140,7 @@ def unwrapped(stream: BinaryIO) -> BinaryIO:
 
 def buffered(pieces: Iterator[bytes]) -> BinaryIO:
     """Return pieces of bytes as a file."""
-    return BufferedReader(_Pieces(pieces), PIECE)
+    return BufferedReader(Pieces(filter(None, pieces)), PIECE)
 
 
 def of_line(line: str) -> list[str]:
@@ -151,20 +152,6 @@ def of_line(line: str) -> list[str]:
     before = BEFORE.match(line)
     told = _of_record(_json(line[before.end() :])) if before else None
     return [line] if told is None or not before else [f"{before[1] or ''}{one}" if one else one for one in told]
-
-
-class _Pieces(RawIOBase):
-    def __init__(self, pieces: Iterator[bytes]) -> None:
-        self._pieces, self._rest = filter(None, pieces), memoryview(b"")
-
-    def readable(self) -> bool:
-        return True
-
-    def readinto(self, buffer: Any) -> int:
-        self._rest = self._rest or memoryview(next(self._pieces, b""))
-        taken, self._rest = self._rest[: len(buffer)], self._rest[len(buffer) :]
-        buffer[: len(taken)] = taken
-        return len(taken)
 
 
 def _read(stream: BinaryIO) -> Iterator[bytes]:

@@ -199,10 +199,10 @@ def writer(line: str) -> str:
 
 
 def like(before: str) -> re.Pattern[str] | None:
-    """Return what matches the text before one line of a program also with other numbers, such as a later time.
+    """Return a pattern for this prefix of a line with any numbers in it, such as a later time; None if it is none.
 
     Too many tools put something before each line of others (CI systems, schedulers of workflows, tails of logs) to know
-    them all. Return None for what no tool puts there: nothing, numbers alone, a long text.
+    them all. No tool puts there: nothing, numbers alone, a long text.
     """
     if not NO_NUMBER.search(before) or len(before) > LONGEST_PREFIX:
         return None

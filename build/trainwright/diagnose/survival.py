@@ -55,7 +55,7 @@ def calm_since(reader: Reader, number: int, most: int) -> bool:
 
 
 def complains(reader: Reader) -> bool:
-    """Return whether a log's last lines hold one that may be a reason, as they do where one error led to the next."""
+    """Return whether one of the last BURST lines looks like an error, as where one error led to the next."""
     return reader.complaint > 0 and reader.lines - reader.complaint <= BURST
 
 

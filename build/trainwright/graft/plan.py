@@ -42,7 +42,7 @@ def asked_for(
     forbidden: Sequence[str] = (),
     file: File | None = None,
 ) -> Wanted:
-    """Return what is asked for, and what judges it. `forbidden`: why licences do not allow it where it is to go."""
+    """Return the requested graft with the rules for it. `forbidden`: why licences do not allow it there."""
     return Wanted(
         target=target,
         fabric=fabric,

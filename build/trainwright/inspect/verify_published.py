@@ -253,8 +253,8 @@ def _tags(repository: str, digest: str, tag: str, own: str) -> Row:
 
 
 def _media_types(manifest: dict[str, Any], kinds: Sequence[Kinds]) -> Row:
-    """Check that the image is one plain image of one platform, in a form that may be; SageMaker pulls only Docker's."""
-    wrong = [_other_kinds(manifest, one) for one in kinds]
+    """Check that the manifest is of a single-platform image with allowed media types; SageMaker requires Docker's."""
+    wrong = [documents.other_kinds(manifest, one) for one in kinds]
     if all(wrong):
         return Row(check="media types", state="failed", detail=provenance.few(wrong[0]))
     form = kinds[wrong.index([])]
@@ -263,24 +263,10 @@ def _media_types(manifest: dict[str, Any], kinds: Sequence[Kinds]) -> Row:
     return Row(check="media types", state="passed", detail=said)
 
 
-def _other_kinds(manifest: Mapping[str, Any], kinds: Kinds) -> list[str]:
-    """Return each part of an image whose media type is none of these, one sentence each."""
-    if "layers" not in manifest:
-        return [f"the manifest is {manifest.get('mediaType')}, not {kinds.manifest}"]
-    parts: list[tuple[str, Mapping[str, Any], tuple[str, ...]]] = [("manifest", manifest, (kinds.manifest,))]
-    parts += [("configuration", manifest["config"], (kinds.config,))]
-    parts += [("layer", layer, kinds.layers) for layer in manifest["layers"]]
-    return [
-        f"the {name} is {part.get('mediaType')}, not {' or '.join(wanted)}"
-        for name, part, wanted in parts
-        if part.get("mediaType") not in wanted
-    ]
-
-
 def _twin_media_types(repository: str, digest: str) -> Row:
     manifest = client.manifest(repository, digest)
-    if why := documents.other_kind(manifest, zstd_twin.KINDS):
-        return Row(check="media types", state="failed", detail=why)
+    if wrong := documents.other_kinds(manifest, zstd_twin.KINDS):
+        return Row(check="media types", state="failed", detail=provenance.few(wrong))
     said = f"a zstd twin with {len(manifest['layers'])} layers, {client.size_of(manifest)} bytes; SageMaker pulls none"
     return Row(check="media types", state="passed", detail=said)
 

@@ -51,13 +51,13 @@ class Job(Model):
         return [*rows, {"uri": self.submission.secret_uri, "bytes": None}] if self.submission.secret else rows
 
 
-def fitting_notes(root: Path, identity: str, instance: str, hosts: int = 2) -> list[str]:
-    """Return notes on a matrix image on an instance type. Raises ConfigError if it cannot train there."""
+def fitting_notes(root: Path, identity: str, instance: str) -> list[str]:
+    """Return notes on a matrix image on two hosts of an instance type. Raises ConfigError if it cannot train there."""
     intent = load_intent(root)
     recipe = recorded.find(intent, identity) or intent.recipe(identity)
     refuse(root, instance)
     name, row = fit.instance(instance, load_instances(root), submit.instance_types())
-    return fit.fit(recipe, name, row, hosts, allow_tcp=True)
+    return fit.fit(recipe, name, row, 2, allow_tcp=True)
 
 
 def prepare(

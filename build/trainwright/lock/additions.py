@@ -192,7 +192,7 @@ def _any_extras(requirement: Requirement) -> str:
 
 
 def harms(known: Additions, recipe: Recipe, lock: Lock) -> dict[str, str]:
-    """Map globs of package names to why such a package cannot be added: the image already holds one of that kind.
+    """Map globs of package names to why they are refused: the image already holds a component of that kind.
 
     If the image's base brings the framework, the image's content is not listed, so all globs apply.
     """

@@ -19,6 +19,7 @@ from trainwright.matrix.model import Lock, Overlap, PythonFile
 
 RECORD_BYTES = 32 << 20  # the longest of the matrix, TensorFlow's, has 3 MB
 SITE = "site-packages"
+VENV = "/opt/venv/"  # of an image
 # The folders of NAME.data/ in a wheel, and where they go below the virtual environment.
 PLACES = {"purelib": f"{SITE}/", "platlib": f"{SITE}/", "scripts": "bin/", "data": ""}
 _OWN_SITE = re.compile(r"^lib/python[\d.]+/site-packages/")  # a path of `data` that is a path of `purelib`
@@ -115,9 +116,7 @@ def check(recipe: Recipe, lock: Lock) -> None:
         )
 
 
-def of_compiled(
-    files: dict[str, dict[str, tuple[str, str]]], entries: Iterable[PythonFile], venv: str = "/opt/venv/"
-) -> Iterator[str]:
+def of_compiled(files: dict[str, dict[str, tuple[str, str]]], entries: Iterable[PythonFile]) -> Iterator[str]:
     """Yield a sentence for each file that a compiled component and a wheel of the store claim with different bytes.
 
     `files` map component to path to sha256 as built and as found. A list of compiled files exists only after their
@@ -125,10 +124,10 @@ def of_compiled(
     built.
     """
     listed = [
-        (name, _OWN_SITE.sub(f"{SITE}/", path.removeprefix(venv)), built)
+        (name, _OWN_SITE.sub(f"{SITE}/", path.removeprefix(VENV)), built)
         for name, paths in sorted(files.items())
         for path, (built, _) in sorted(paths.items())
-        if path.startswith(venv)
+        if path.startswith(VENV)
     ]
     if not listed:
         return

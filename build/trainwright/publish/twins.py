@@ -115,8 +115,8 @@ def publish(found: Inputs, repository: str, image: str, say: Say) -> str:
         record(found.recipe, repository, image, digest)
         return digest
     policy, manifest = publication(found.recipe.root).twin, client.image(repository, image)
-    if why := documents.other_kind(manifest, oci_layout.DOCKERS):
-        raise NotTaken(f"{found.variant.id} gets no zstd twin", where=f"{repository}@{image}", why=why)
+    if wrong := documents.other_kinds(manifest, oci_layout.DOCKERS):
+        raise NotTaken(f"{found.variant.id} gets no zstd twin", where=f"{repository}@{image}", why=wrong[0])
     described = manifest["config"]
     config = client.blob(repository, described["digest"], described["size"])
     if why := documents.other_layers(documents.parsed(config), len(manifest["layers"])):

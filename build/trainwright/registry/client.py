@@ -345,10 +345,10 @@ def verify(repository: str, digest: str, pushed: dict[str, Any], kinds: Kinds = 
 
 
 def _refuse_other_kinds(repository: str, digest: str, held: Mapping[str, Any], kinds: Kinds) -> None:
-    if why := documents.other_kind(held, kinds):
+    if wrong := documents.other_kinds(held, kinds):
         raise RegistryError(
             f"{repository}@{digest} is not a plain image of one platform, as SageMaker requires; it was not tagged",
-            why=why,
+            why=wrong[0],
             fix="build it again with trainwright build: other tools may add attestations or OCI media types",
         )
 

@@ -63,20 +63,17 @@ def other_layers(configuration: Mapping[str, Any], count: int) -> str:
     return "" if all(map(DIGEST.fullmatch, named)) else "its configuration has a layer without a valid digest"
 
 
-def other_kind(found: Mapping[str, Any], wanted: Kinds) -> str:
-    """Return the part of an image whose media type differs from these; "" if there is none."""
+def other_kinds(found: Mapping[str, Any], wanted: Kinds) -> list[str]:
+    """Return a sentence for each part of an image whose media type differs from these."""
     parts: list[tuple[str, object, tuple[str, ...]]] = [("manifest", found.get("mediaType"), (wanted.manifest,))]
-    if "manifests" not in found:
+    if "layers" in found:
         parts.append(("configuration", found["config"].get("mediaType"), (wanted.config,)))
         parts += [("layer", layer.get("mediaType"), wanted.layers) for layer in found["layers"]]
-    return next(
-        (
-            f"the media type of its {part} is {said}, expected {' or '.join(kinds)}"
-            for part, said, kinds in parts
-            if said not in kinds
-        ),
-        "",
-    )
+    return [
+        f"the media type of its {part} is {said}, expected {' or '.join(kinds)}"
+        for part, said, kinds in parts
+        if said not in kinds
+    ]
 
 
 def _rows(said: object) -> list[object]:

@@ -1,4 +1,4 @@
-"""Bring the image of others that a base starts from into the engine, by digest."""
+"""Pull the image that a base starts from, by digest: one of another publisher's registry."""
 
 from functools import cache
 

@@ -96,7 +96,7 @@ def _then(job: Job, verdict: Verdict) -> list[str]:
 
 
 def _strangers(job: Job) -> list[str]:
-    """Return a sentence for each log that no rank is known of and that shows no failure: it may be the guilty one's."""
+    """Return a note for each log of an unknown rank that shows no failure: the failed rank may have written it."""
     known = {rank.file for rank in job.ranks.values()} | {event.file for event in job.rest}
     found = {one.file: one.last.strip()[:200] for one in job.streams if one.rank is None and one.file not in known}
     told = [

@@ -100,7 +100,7 @@ def cluster(whole: Run, on: str, file: Path | None, hosts: list[str] | None = No
 
 
 def expected(root: Path, name: str, whole: Run, settings: Settings) -> float:
-    """Return the speed of a pair by a baseline, as the logarithm of busbw. Raises ConfigError for one of others."""
+    """Return the logarithm of a pair's busbw in a baseline. Raises ConfigError if that is of other hosts."""
     held, where = baseline.read(root, name), f"--baseline {name}"
     if held.instance != whole.instance:
         raise ConfigError(
