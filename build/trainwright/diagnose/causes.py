@@ -106,8 +106,18 @@ class Met:
             if (
                 part := next((part for part in parts if expression.search(part) and not CODE.match(part)), None)
             ) is not None:
-                yield number, progress, masked(part.strip()[:MOST_TEXT])
+                yield number, progress, cut(part, expression)
         yield self.number, self.progress, self.text
+
+
+def cut(text: str, expression: re.Pattern[str]) -> str:
+    """Return a line without credentials, shortened to MOST_TEXT characters that hold the words of the expression."""
+    text = masked(text.strip())
+    found = expression.search(text)
+    if not found or found.end() <= MOST_TEXT:
+        return text[:MOST_TEXT]
+    head = text[: MOST_TEXT // 4]
+    return f"{head} ... {text[found.end() - (MOST_TEXT - len(head) - 5) : found.end()]}"
 
 
 class Compiled:
@@ -168,7 +178,7 @@ class Conditions:
             if one in self.met:
                 self.met[one].later.append((number, text.encode(errors="replace"), self.progress))
             elif self.each[one].search(text) and not CODE.match(text):
-                self.met[one] = Met(number, masked(text.strip()[:MOST_TEXT]), rank, moment(raw or text), self.progress)
+                self.met[one] = Met(number, cut(text, self.each[one]), rank, moment(raw or text), self.progress)
                 new = True
         return new
 

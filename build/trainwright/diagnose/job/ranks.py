@@ -23,6 +23,7 @@ SIGNALS = {
     "Terminated": -15,
 }
 MOST_RANKS = 100_000
+UNNAMED = "unnamed"  # a group of NCCL that no line names
 Communicator = tuple[int, int, Stream]  # how many ranks it has, the number of one of them in it, who says so
 DEFAULT = ("", "0")  # what PyTorch's lines call the group of all ranks
 
@@ -232,6 +233,10 @@ def _said(job: Job, stream: Stream, worlds: Counter[int], comms: list[Communicat
                 rank.code_event.cause = "out-of-memory"
         elif said.kind == "work-call":
             waited_for[values.get("rank", "")] = values
+            if stream.rank is not None and f"[Rank {stream.rank}]" in said.text:  # until PyTorch 2.3: it names no group
+                place = f"{stream.file}:{said.number}: {masked(said.text)}"
+                rows = job.timed.setdefault((UNNAMED, int(values["seq"])), {})
+                rows.setdefault(stream.rank, (values["call"], place))
         elif said.kind in ("root", "table"):
             block = {"kind": said.kind, **values}
         elif said.kind.startswith("table-"):

@@ -9,14 +9,15 @@ from trainwright.core.progress import counted
 from trainwright.diagnose.answer import answer
 from trainwright.diagnose.causes import Cause
 from trainwright.diagnose.job import collectives
-from trainwright.diagnose.job.ranks import Event, Job, Rank
+from trainwright.diagnose.job.ranks import UNNAMED, Event, Job, Rank
 
 FIRST, FOLLOWED, SILENT, MISSING, LATE, DIFFERS, FINE = (
     "first", "followed", "silent", "never arrived", "late", "differs", "fine",
 )  # fmt: skip
 KILLED, STOPPED, ABORTED, INTERRUPTED = -9, -15, -6, -2
-ABORTS = re.compile(rf"{ABORTED}\)|exit code {128 - ABORTED}\b")  # torchrun's and srun's word for it
+ABORTS = re.compile(rf"{ABORTED}\)|return code = {ABORTED}\b|exit code {128 - ABORTED}\b")  # torchrun, DeepSpeed, srun
 SHOWN = 8  # ranks that a sentence names
+ALIKE = 3  # ranks with one call under one number, which are of one group, though no line names it
 
 
 @dataclass
@@ -474,11 +475,11 @@ def behind_in_nccl(job: Job) -> Verdict | None:
 
 def other_work(job: Job) -> Verdict | None:
     """Name the ranks whose watchdog waited for another call than most, under one number of one group."""
-    for (_, seq), rows in sorted(job.timed.items()):
+    for (group, seq), rows in sorted(job.timed.items()):
         calls = Counter(call for call, _ in rows.values())
         usual, count = calls.most_common(1)[0]
         odd = sorted(rank for rank, (call, _) in rows.items() if call != usual)
-        if not odd:
+        if not odd or (group == UNNAMED and count < ALIKE):
             continue
         evidence = [f"collective {seq}: {named(odd)} called {rows[odd[0]][0]}, others {usual}", rows[odd[0]][1]]
         if len(odd) < count:

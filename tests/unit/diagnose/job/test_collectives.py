@@ -222,6 +222,19 @@ def test_what_each_watchdog_waited_for_shows_another_call_without_dumps(tmp_path
     assert "NumelIn=7" in row["evidence"]
 
 
+@pytest.mark.parametrize(("world", "named"), [(4, True), (3, False)])
+def test_before_watchdogs_named_groups_three_ranks_alike_show_that_another_one_differs(
+    tmp_path: Path, world: int, named: bool
+) -> None:
+    """PyTorch 2.2: a group of two that counts alike may be another one. DeepSpeed tells of the end in one long line."""
+    said = [watchdog(rank, "37:24", TIMED_OUT.replace("=4", "=7") if rank == 1 else TIMED_OUT) for rank in range(world)]
+    ended = f"[2026-11-26 10:38:00,001] [ERROR] [launch.py:325:sigkill_handler] ['python', {', '.join(['--a'] * 200)}]"
+    ended += " exits with return code = -6\n"
+    row = answer(write(tmp_path, {"train.log": "".join(said) + ended}))
+    assert row["cause"] == ("collective-mismatch" if named else "timeout")
+    assert row["job"]["failed_first"] == ([1] if named else [])
+
+
 def test_whose_collective_a_line_names_is_kept_apart_in_one_log_of_all(tmp_path: Path) -> None:
     called = "[E1126 10:37:24.1 ProcessGroupNCCL.cpp:1] [Rank {}] " + TIMED_OUT
     status = "[E1126 10:37:24.2 ProcessGroupNCCL.cpp:2] [PG ID 0 PG GUID 0(default_pg) Rank {}]  "
