@@ -17,7 +17,7 @@ LIMIT_SECONDS = 180
 
 @pytest.mark.parametrize("hosts", [1, 2])
 def test_every_rank_leaves_a_trace(image: str, tmp_path: Path, hosts: int) -> None:
-    words = ["run", image, str(SCRIPT), "--output", str(tmp_path / "kept"), "--hosts", str(hosts)]
+    words = ["run", image, str(SCRIPT), "--output", str(tmp_path / "kept"), "--nodes", str(hosts)]
     words += ["--distribution", "torchrun"] if hosts > 1 else []
     command = [sys.executable, "-m", "trainwright.cli", *words]
     ended = subprocess.run(command, capture_output=True, text=True, timeout=LIMIT_SECONDS, env=os.environ)

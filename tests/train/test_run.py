@@ -61,7 +61,7 @@ def begun(
 ) -> subprocess.Popen[str]:
     script = folder / "script.py"
     script.write_text(text)
-    command = [sys.executable, "-m", "trainwright.cli", "run", image, str(script), "--hosts", "2", "--json", *words]
+    command = [sys.executable, "-m", "trainwright.cli", "run", image, str(script), "--nodes", "2", "--json", *words]
     return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, preexec_fn=limit)
 
 

@@ -7,6 +7,7 @@ from trainwright.core.errors import masked
 from trainwright.diagnose.log_lines import Moment, like
 
 BEGIN = "Traceback (most recent call last)"
+RUNPY = "runpy"  # in the first frames of what `python -m` starts
 FRAMES = '  File "'  # some programs print the frames without that line, and some logs begin among them
 IGNORED = "Exception ignored in"  # the interpreter goes on after it
 HOOK = "Error in sys.excepthook"  # what a tracker raised while it noted the exception, which stands below it
@@ -243,6 +244,7 @@ class Tracebacks:
             place = f"{frame['file']}:{frame['line']}" + (f" in {frame['name'].strip()}" if frame["name"] else "")
             if not one.last:
                 one.indent = max(0, len(text) - len(text.lstrip()) - len("  "))
+            if not one.last or RUNPY in one.last:
                 one.program = frame["file"] if frame["name"] == "<module>" else ""
             one.last, one.source = place, ""
             if not any(part in frame["file"] for part in LIBRARY):

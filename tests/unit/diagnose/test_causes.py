@@ -589,6 +589,15 @@ def test_an_error_explains_a_crash_close_behind_it(tmp_path: Path, lines: int, c
     assert told(tmp_path, "ERROR: the desk is lost\n" + CALM * lines + "Segmentation fault\n")["cause"] == cause
 
 
+@pytest.mark.parametrize(("before", "cause"), [("", "exception"), ('  File "/job/tools.py", line 3, in work\n', "none")])
+def test_what_python_m_starts_has_its_top_level_below_runpy(tmp_path: Path, before: str, cause: str) -> None:
+    """More may stand behind an exception at the top level of a program than behind one of a thread."""
+    runpy = '  File "/usr/lib/python3.10/runpy.py", line 196, in _run_module_as_main\n    return _run_code(\n'
+    raised = f"Traceback (most recent call last):\n{before or runpy}"
+    raised += '  File "/job/train.py", line 9, in <module>\n    main()\nValueError: no desk\n'
+    assert told(tmp_path, "Training completed\n" + raised + CALM * 15)["cause"] == cause
+
+
 def test_a_place_is_that_of_the_exception_and_not_of_who_passed_it_on(tmp_path: Path) -> None:
     """torch.multiprocessing.spawn shows what a process raised in the message of the exception of its parent."""
     parent = 'Traceback (most recent call last):\n  File "/job/train.py", line 494, in <module>\n    mp.spawn(\n'
