@@ -589,7 +589,9 @@ def test_an_error_explains_a_crash_close_behind_it(tmp_path: Path, lines: int, c
     assert told(tmp_path, "ERROR: the desk is lost\n" + CALM * lines + "Segmentation fault\n")["cause"] == cause
 
 
-@pytest.mark.parametrize(("before", "cause"), [("", "exception"), ('  File "/job/tools.py", line 3, in work\n', "none")])
+@pytest.mark.parametrize(
+    ("before", "cause"), [("", "exception"), ('  File "/job/tools.py", line 3, in work\n', "none")]
+)
 def test_what_python_m_starts_has_its_top_level_below_runpy(tmp_path: Path, before: str, cause: str) -> None:
     """More may stand behind an exception at the top level of a program than behind one of a thread."""
     runpy = '  File "/usr/lib/python3.10/runpy.py", line 196, in _run_module_as_main\n    return _run_code(\n'
