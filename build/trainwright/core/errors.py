@@ -26,6 +26,9 @@ def masked(text: str) -> str:
     return SECRET.sub(lambda found: f"{found[1] or ''}***", without_password(text))
 
 
+DOUBTFUL = re.compile(r"[^ -~\n\t\u00a0]")  # all the others may stay
+
+
 def printable(text: str) -> str:
     """Make foreign text safe for a terminal: replace unprintable characters, which could control it, with U+FFFD.
 
@@ -34,7 +37,7 @@ def printable(text: str) -> str:
     if text.isprintable():
         return text
     text = text.replace("\r\n", "\n").replace("\r", " ")
-    return "".join(mark if mark.isprintable() or mark in "\n\t\u00a0" else "\ufffd" for mark in text)
+    return DOUBTFUL.sub(lambda found: found[0] if found[0].isprintable() else "\ufffd", text)
 
 
 class TrainwrightError(Exception):

@@ -161,7 +161,9 @@ def test_what_stands_behind_a_bar_of_hours_in_one_line_is_read_and_the_bar_is_no
 
 
 @pytest.mark.parametrize(
-    ("head", "what"), [(b"\0" * 5000, "cause"), (b"W\0" * 40, "cause"), (b"\x7fELF\0\0\1\2" * 900, "unknown")]
+    ("head", "what"),
+    [(b"\0" * 5000, "cause"), (b"W\0" * 40, "cause"), (b"\x7fELF\0\0\1\2" * 900, "unknown")],
+    ids=["zeros", "UTF-16", "a program"],
 )
 def test_zero_bytes_alone_make_no_log_a_binary(head: bytes, what: str) -> None:
     one = Reader(CAUSES, SETTINGS)
