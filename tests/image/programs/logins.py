@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any, NamedTuple
+from typing import Any
 
 import pytest
 
@@ -39,7 +39,7 @@ def meeting(host: str, settings: dict[str, Any], cards: dict[str, Any]) -> Any:
     return SimpleNamespace(world=replace(WORLD, host=host), settings=settings, cards=cards, ends="")
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture
 def settings() -> dict[str, Any]:
     return {
         "ssh_port": free_port(),
@@ -54,7 +54,7 @@ def settings() -> dict[str, Any]:
     }
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture
 def keys(settings: dict[str, Any]) -> Iterator[Callable[[], ssh.Keys]]:
     made: list[ssh.Keys] = []
 
@@ -68,32 +68,24 @@ def keys(settings: dict[str, Any]) -> Iterator[Callable[[], ssh.Keys]]:
         assert not each.folder.exists()
 
 
-class Pair(NamedTuple):
-    """A worker that serves; the first host's command, both hosts' keys, and what the server logs."""
-
-    command: list[str]
-    main: ssh.Keys
-    worker: ssh.Keys
-    log: Path
-
-
-@pytest.fixture(scope="module")
-def pair(settings: dict[str, Any], keys: Any, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Pair]:
-    main, worker = keys(), keys()
-    cards = {MAIN: {ssh.CARD: main.public}, WORKER: {ssh.CARD: worker.public}}
-    environ = {"PATH": "/opt/venv/bin:/usr/bin:/bin", "SM_HPS": '{"a": "it\'s"}\n$(touch /tmp/x) `x`', "odd%name": "1"}
-    log = tmp_path_factory.mktemp("sshd") / "log"
-    with log.open("wb") as written:
-        server = ssh.serve(worker, meeting(WORKER, settings, cards), environ, written)
-    yield Pair(shlex.split(ssh.agent(main, meeting(MAIN, settings, cards))), main, worker, log)
-    server.terminate()
-    server.wait(10)
+@pytest.fixture
+def serving() -> Iterator[list[subprocess.Popen[bytes]]]:
+    servers: list[subprocess.Popen[bytes]] = []
+    yield servers
+    for server in servers:
+        server.terminate()
+        server.wait(10)
 
 
 @pytest.fixture
-def elsewhere(settings: dict[str, Any]) -> dict[str, Any]:
-    """A port at which nobody serves."""
-    return {**settings, "ssh_port": free_port()}
+def pair(settings: dict[str, Any], keys: Any, serving: Any, tmp_path: Path) -> tuple[list[str], ssh.Keys, ssh.Keys]:
+    """A worker that serves; the first host's command, and both hosts' keys."""
+    main, worker = keys(), keys()
+    cards = {MAIN: {ssh.CARD: main.public}, WORKER: {ssh.CARD: worker.public}}
+    environ = {"PATH": "/opt/venv/bin:/usr/bin:/bin", "SM_HPS": '{"a": "it\'s"}\n$(touch /tmp/x) `x`', "odd%name": "1"}
+    with (tmp_path / "log").open("wb") as log:
+        serving.append(ssh.serve(worker, meeting(WORKER, settings, cards), environ, log))
+    return shlex.split(ssh.agent(main, meeting(MAIN, settings, cards))), main, worker
 
 
 def run(*words: str) -> subprocess.CompletedProcess[str]:
@@ -108,19 +100,21 @@ def test_keys_are_private_and_new_every_time(keys: Any) -> None:
     assert "trainwright" not in one.public  # nothing of the host, either
 
 
-def test_the_first_host_gets_in_and_has_the_workers_environment(pair: Pair) -> None:
-    done = run(*pair.command, WORKER, 'echo "$PATH"; echo "$SM_HPS"; env | grep -c "^SSH_CONNECTION"; exit 7')
+def test_the_first_host_gets_in_and_has_the_workers_environment(pair: Any) -> None:
+    command, _, _ = pair
+    done = run(*command, WORKER, 'echo "$PATH"; echo "$SM_HPS"; env | grep -c "^SSH_CONNECTION"; exit 7')
     assert done.returncode == 7
     assert done.stdout == '/opt/venv/bin:/usr/bin:/bin\n{"a": "it\'s"}\n$(touch /tmp/x) `x`\n0\n'
     assert done.stderr == ""
 
 
-def test_nothing_but_a_command_can_be_had(pair: Pair) -> None:
+def test_nothing_but_a_command_can_be_had(pair: Any, settings: dict[str, Any]) -> None:
+    command, _, _ = pair
     forward = ["-o", "ClearAllForwardings=no", "-o", "ExitOnForwardFailure=yes", "-N"]
     for words in ([*forward, "-R", "0:127.0.0.1:1"], ["-o", "ClearAllForwardings=no", "-W", "127.0.0.1:22"]):
-        done = run("timeout", "5", *pair.command, *words, WORKER)
+        done = run("timeout", "5", *command, *words, WORKER)
         assert done.returncode not in (0, 124)
-    assert "PTY allocation request failed" in run(*pair.command, "-tt", WORKER, "tty").stderr
+    assert "PTY allocation request failed" in run(*command, "-tt", WORKER, "tty").stderr
 
 
 @pytest.mark.parametrize(
@@ -131,15 +125,16 @@ def test_nothing_but_a_command_can_be_had(pair: Pair) -> None:
         ["-o", "PreferredAuthentications=hostbased,gssapi-with-mic"],
     ],
 )
-def test_without_the_key_nobody_gets_in(pair: Pair, how: list[str]) -> None:
-    done = run(*pair.command[:1], *how, *pair.command[1:], WORKER, "true")
+def test_without_the_key_nobody_gets_in(pair: Any, how: list[str]) -> None:
+    command, _, _ = pair
+    done = run(*command[:1], *how, *command[1:], WORKER, "true")
     assert done.returncode == 255
     assert "Permission denied (publickey)" in done.stderr
 
 
-def test_another_key_does_not_open(pair: Pair, keys: Any) -> None:
+def test_another_key_does_not_open(pair: Any, keys: Any) -> None:
     """An outsider with the same image makes its own; and the worker's own key opens nothing, either."""
-    command, main, worker, _ = pair
+    command, main, worker = pair
     for other in (keys(), worker):
         for name in ("config", "known_hosts"):
             text = (main.folder / name).read_text().replace(str(main.folder), str(other.folder))
@@ -149,38 +144,37 @@ def test_another_key_does_not_open(pair: Pair, keys: Any) -> None:
         assert "Permission denied" in done.stderr
 
 
-def test_another_user_does_not_get_in(pair: Pair) -> None:
-    assert run(*pair.command, "-l", "nobody", WORKER, "true").returncode == 255
+def test_another_user_does_not_get_in(pair: Any) -> None:
+    command, _, _ = pair
+    assert run(*command, "-l", "nobody", WORKER, "true").returncode == 255
 
 
-def test_another_host_at_the_address_is_not_logged_in_to(pair: Pair, keys: Any) -> None:
-    known = (pair.main.folder / "known_hosts").read_text()
-    try:
-        (pair.main.folder / "known_hosts").write_text(known.replace(pair.worker.public, keys().public))
-        done = run(*pair.command, WORKER, "true")
-        assert done.returncode == 255
-        assert "Host key verification failed" in done.stderr
-        (pair.main.folder / "known_hosts").write_text("")
-        assert "No ED25519 host key is known" in run(*pair.command, WORKER, "true").stderr
-    finally:
-        (pair.main.folder / "known_hosts").write_text(known)
+def test_another_host_at_the_address_is_not_logged_in_to(pair: Any, keys: Any) -> None:
+    command, main, worker = pair
+    known = (main.folder / "known_hosts").read_text()
+    (main.folder / "known_hosts").write_text(known.replace(worker.public, keys().public))
+    done = run(*command, WORKER, "true")
+    assert done.returncode == 255
+    assert "Host key verification failed" in done.stderr
+    (main.folder / "known_hosts").write_text("")
+    assert "No ED25519 host key is known" in run(*command, WORKER, "true").stderr
 
 
-def test_refusals_are_in_the_log(pair: Pair) -> None:
-    before = len(pair.log.read_text())
-    run(*pair.command, "-o", "PreferredAuthentications=password", WORKER, "true")
-    run(*pair.command, "-l", "nobody", WORKER, "true")
+def test_refusals_are_in_the_log(pair: Any, tmp_path: Path) -> None:
+    command, _, _ = pair
+    run(*command, "-o", "PreferredAuthentications=password", WORKER, "true")
+    run(*command, "-l", "nobody", WORKER, "true")
     said, end = "", time.monotonic() + 10
     while said.count("[preauth]") < 2 and time.monotonic() < end:
         time.sleep(0.1)
-        said = pair.log.read_text()[before:]
+        said = (tmp_path / "log").read_text()
     assert "Connection closed by authenticating user root" in said
     assert re.search("User nobody (from 127.0.0.1 )?not allowed", said)  # no login shell in Debian 13: other words
 
 
-def test_a_worker_that_does_not_serve_is_named(elsewhere: dict[str, Any], keys: Any) -> None:
+def test_a_worker_that_does_not_serve_is_named(settings: dict[str, Any], keys: Any) -> None:
     main = keys()
-    hasty = {**elsewhere, "ssh_seconds": 1}
+    hasty = {**settings, "ssh_seconds": 1}
     cards = {MAIN: {ssh.CARD: main.public}, WORKER: {ssh.CARD: KEY}}
     with pytest.raises(LauncherError, match="mpirun cannot log in to all workers within 1 s") as failed:
         ssh.agent(main, meeting(MAIN, hasty, cards))
@@ -188,27 +182,28 @@ def test_a_worker_that_does_not_serve_is_named(elsewhere: dict[str, Any], keys: 
     assert "Connection refused" in failed.value.why
 
 
-def test_a_worker_that_failed_is_not_waited_for(elsewhere: dict[str, Any], keys: Any) -> None:
+def test_a_worker_that_failed_is_not_waited_for(settings: dict[str, Any], keys: Any) -> None:
     main = keys()
     cards = {MAIN: {ssh.CARD: main.public}, WORKER: {ssh.CARD: KEY}}
-    ended = meeting(MAIN, {**elsewhere, "ssh_seconds": 3600}, cards)
+    ended = meeting(MAIN, {**settings, "ssh_seconds": 3600}, cards)
     ended.ends = f"{WORKER}: no memory"
     with pytest.raises(LauncherError) as failed:
         ssh.agent(main, ended)
     assert "no memory" in failed.value.why
 
 
-def test_a_port_that_is_in_use_is_said(elsewhere: dict[str, Any], keys: Any) -> None:
+def test_a_port_that_is_in_use_is_said(settings: dict[str, Any], keys: Any) -> None:
     worker = keys()
     with (
-        socket.create_server(("", elsewhere["ssh_port"])),
+        socket.create_server(("", settings["ssh_port"])),
         pytest.raises(LauncherError, match="cannot be opened for sshd"),
     ):
-        ssh.serve(worker, meeting(WORKER, elsewhere, {MAIN: {ssh.CARD: KEY}}), {})
+        ssh.serve(worker, meeting(WORKER, settings, {MAIN: {ssh.CARD: KEY}}), {})
 
 
-def test_a_crowd_of_strangers_does_not_shut_the_first_host_out(pair: Pair, settings: dict[str, Any]) -> None:
+def test_a_crowd_of_strangers_does_not_shut_the_first_host_out(pair: Any, settings: dict[str, Any]) -> None:
+    command, _, _ = pair
     crowd = [socket.create_connection((WORKER, settings["ssh_port"])) for _ in range(30)]
-    assert run(*pair.command, WORKER, "true").returncode == 0
+    assert run(*command, WORKER, "true").returncode == 0
     for sock in crowd:
         sock.close()
