@@ -1,17 +1,20 @@
 """List the packages of a saved image with syft, which reads each layer once.
 
 syft looks at every file of an image and asks for its type, while few files of a layer tell of packages. So each large
-layer is listed on its own, once, and the store keeps it as it tells: its folders and links, those of its files that lie
-where syft found something or where it looks for the distribution, and the paths of the others, because one that hides a
-file of a lower layer is needed. Where this gives another list than the whole layer, the store notes that.
+layer is listed on its own, once, and the store keeps a reduced copy: its folders and links, those of its files that lie
+where syft found something, and what tells of a package only together with files that another layer may hold. Of the
+others the store keeps the paths, because one that hides a file of a lower layer is needed. Where the reduced copy gives
+another list than the whole layer, the store notes that.
 """
 
 import json
 import os
+import re
 import sys
 import tarfile
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from functools import lru_cache
 from importlib.metadata import version
 from pathlib import Path, PurePosixPath
 from typing import Any, NamedTuple
@@ -26,8 +29,8 @@ from trainwright.docker import oci_layout
 from trainwright.docker.layers import GONE
 
 SMALL_LAYER = 4 << 20  # bytes; a smaller one is read as it is, because two starts of syft take longer
-# Here lies os-release, which gives the distribution; no row of a list says that.
-DISTRIBUTION = {PurePosixPath("/etc"), PurePosixPath("/usr/lib")}
+# The distribution, Debian's packages, Python's packages: several files tell of one, and each may be of another layer.
+TOGETHER = re.compile(r"^/(?:etc|usr/lib)/[^/]+$|^/var/lib/dpkg/|/copyright$|\.(?:dist|egg)-info(?:/|$)")
 WHOLE = None  # kept in place of what tells: syft reads this layer whole
 ENVIRONMENT = {
     "SYFT_CHECK_FOR_APP_UPDATE": "false",
@@ -89,7 +92,7 @@ def _telling(layout: Path, layer: str, alone: Mapping[str, Any], tar: Path) -> L
         return Layer(diff_id, tar)
     whole = _listed(alone, Layer(diff_id, tar), tar.with_suffix(".whole"))
     small = tar.with_suffix(".telling")
-    left_out = _take(tar, {PurePosixPath(path).parent for path in _places(whole)} | DISTRIBUTION, small)
+    left_out = _take(tar, {PurePosixPath(path).parent for path in _places(whole)}, small, diff_id)
     if _listed(alone, _named(small), tar.with_suffix(".small")) != whole:
         kept.keep("syft", on, WHOLE)
         return Layer(diff_id, tar)
@@ -122,19 +125,32 @@ def _named(tar: Path, left_out: Sequence[str] = ()) -> Layer:
 
 
 def _hide(layers: Sequence[Layer]) -> list[Layer]:
-    """Add to each layer, lowest first, empty files at those of its left out paths where a lower layer has a file."""
-    below: set[str] = set()
-    shown = []
+    """Add to each layer, lowest first, empty files at those of its left out paths that hide what a lower layer has."""
+    files, every, shown = set[str](), set[str](), list[Layer]()  # below: files and links; these and all folders
     for layer in layers:
-        if hiding := below.intersection(layer.left_out):
+        hiding = [path for path in layer.left_out if path in every or not files.isdisjoint(_folders(path))]
+        if hiding:
             with tarfile.open(layer.tar, "a", format=tarfile.PAX_FORMAT) as tar:
-                for path in sorted(hiding):
+                for path in hiding:
                     tar.addfile(tarfile.TarInfo(path.lstrip("/")))
             layer = _named(layer.tar)
         with tarfile.open(layer.tar) as tar:
-            below.update(_path(name) for name in tar.getnames())
+            for member in tar:
+                path = _path(member.name)
+                every |= {path, *_folders(path)}
+                files |= set() if member.isdir() else {path}
         shown.append(layer)
     return shown
+
+
+@lru_cache(maxsize=1 << 16)
+def _above(folder: str) -> tuple[str, ...]:
+    return tuple(map(str, [PurePosixPath(folder), *PurePosixPath(folder).parents][:-1]))
+
+
+def _folders(path: str) -> tuple[str, ...]:
+    """Return all folders above a path but the root."""
+    return _above(path.rpartition("/")[0] or "/")
 
 
 def _listed(alone: Mapping[str, Any], layer: Layer, folder: Path) -> list[Mapping[str, Any]]:
@@ -150,18 +166,21 @@ def _places(components: list[Mapping[str, Any]]) -> set[str]:
     return {row["value"] for row in rows if row["name"].startswith("syft:location:") and row["name"].endswith(":path")}
 
 
-def _take(tar: Path, folders: set[PurePosixPath], target: Path) -> list[str]:
-    """Write a layer without the files that lie directly in none of these folders; return their paths."""
+def _take(tar: Path, folders: set[PurePosixPath], target: Path, diff_id: str) -> list[str]:
+    """Write a layer with those of its files that lie directly in these folders; return the paths of the others.
+
+    The digest of what is written is unlike that of any other layer's, because syft names layers by it.
+    """
     left_out = []
     with tarfile.open(tar) as whole, tarfile.open(target, "w", format=tarfile.PAX_FORMAT) as small:
+        small.addfile(tarfile.TarInfo(f"{GONE}{diff_id.partition(':')[2]}"))  # a path that no layer has is gone
         for member in whole:
             path = PurePosixPath(_path(member.name))
-            if not member.isreg() or path.name.startswith(GONE):
-                small.addfile(member)
-            elif path.parent in folders:
-                small.addfile(member, whole.extractfile(member))
-            else:
+            tells = path.parent in folders or path.name.startswith(GONE) or TOGETHER.search(str(path))
+            if member.isreg() and not tells:
                 left_out.append(str(path))
+            else:
+                small.addfile(member, whole.extractfile(member) if member.isreg() else None)
     return left_out
 
 

@@ -202,7 +202,7 @@ def like(before: str) -> re.Pattern[str] | None:
     """Return a pattern for this prefix of a line with any numbers in it, such as a later time; None if it is none.
 
     Too many tools put something before each line of others (CI systems, schedulers of workflows, tails of logs) to know
-    them all. No tool puts there: nothing, numbers alone, a long text.
+    them all. Nothing, numbers alone and long texts are no prefix.
     """
     if not NO_NUMBER.search(before) or len(before) > LONGEST_PREFIX:
         return None

@@ -42,7 +42,7 @@ def asked_for(
     forbidden: Sequence[str] = (),
     file: File | None = None,
 ) -> Wanted:
-    """Return the requested graft with the rules for it. `forbidden`: why licences do not allow it there."""
+    """Return the requested graft with the rules for it. `forbidden`: which licences forbid a push."""
     return Wanted(
         target=target,
         fabric=fabric,

@@ -64,11 +64,12 @@ def other_layers(configuration: Mapping[str, Any], count: int) -> str:
 
 
 def other_kinds(found: Mapping[str, Any], wanted: Kinds) -> list[str]:
-    """Return a sentence for each part of an image whose media type differs from these."""
+    """Return a sentence for each part of an image whose media type differs from these; one for what is no image."""
+    if "layers" not in found:
+        return [f"its manifest has no layers: its media type is {found.get('mediaType')}, expected {wanted.manifest}"]
     parts: list[tuple[str, object, tuple[str, ...]]] = [("manifest", found.get("mediaType"), (wanted.manifest,))]
-    if "layers" in found:
-        parts.append(("configuration", found["config"].get("mediaType"), (wanted.config,)))
-        parts += [("layer", layer.get("mediaType"), wanted.layers) for layer in found["layers"]]
+    parts.append(("configuration", found["config"].get("mediaType"), (wanted.config,)))
+    parts += [("layer", layer.get("mediaType"), wanted.layers) for layer in found["layers"]]
     return [
         f"the media type of its {part} is {said}, expected {' or '.join(kinds)}"
         for part, said, kinds in parts

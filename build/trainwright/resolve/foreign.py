@@ -1,4 +1,4 @@
-"""Pull the image that a base starts from, by digest: one of another publisher's registry."""
+"""Pull a base image from another publisher's registry, by digest."""
 
 from functools import cache
 

@@ -7,11 +7,9 @@ from pathlib import Path
 
 cache = Path("/tmp/inductor")  # of this container alone: what lies there was compiled here
 os.environ["TORCHINDUCTOR_CACHE_DIR"] = str(cache)
-# For two kernels the following take longer than they save: a pool of processes that import torch, a compiled and loaded
-# sample of the processor's vector instructions, and precompiled headers.
-os.environ["TORCHINDUCTOR_COMPILE_THREADS"] = "1"
-os.environ["TORCHINDUCTOR_VEC_ISA_OK"] = "1"
-os.environ["TORCHINDUCTOR_CPP_CACHE_PRECOMPILE_HEADERS"] = "0"
+os.environ["TORCHINDUCTOR_COMPILE_THREADS"] = (
+    "1"  # a pool of processes, each with an import of torch, for three kernels
+)
 
 import torch  # noqa: E402
 from torch import nn  # noqa: E402

@@ -146,7 +146,9 @@ def test_another_key_does_not_open(pair: Any, keys: Any) -> None:
 
 def test_another_user_does_not_get_in(pair: Any) -> None:
     command, _, _ = pair
-    assert run(*command, "-l", "nobody", WORKER, "true").returncode == 255
+    done = run(*command, "-l", "nobody", WORKER, "true")
+    assert done.returncode == 255
+    assert "Permission denied" in done.stderr
 
 
 def test_another_host_at_the_address_is_not_logged_in_to(pair: Any, keys: Any) -> None:
