@@ -500,7 +500,7 @@ def test_media_types_that_sagemaker_does_not_pull(published: Pushed, keys: dict[
     manifest |= {"mediaType": oci}
     digest = put_manifest(published.repository, json.dumps(manifest).encode(), oci, "oci")
     rows = verified(replace(published, digest=digest), keys["ours.pub"])
-    assert f"the manifest is {oci}" in rows["media types"][1]
+    assert f"the media type of its manifest is {oci}" in rows["media types"][1]
     assert {"media types", "tags", "signature"} <= failed(rows)
 
 

@@ -125,27 +125,51 @@ def test_a_layer_that_tells_less_without_its_contents_is_read_whole(
     assert scans[3:] == ["layout"], "it is known by now"
 
 
-def test_a_file_that_tells_nothing_still_hides_one_of_a_lower_layer(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+INFO = f"{SITE}/old-1.0.dist-info"
+
+
+@pytest.mark.parametrize(
+    ("upper", "shown"),
+    [
+        ({f"{INFO}/METADATA": ""}, f"{INFO}/METADATA"),
+        ({INFO: LONG}, INFO),  # the file stands where a lower layer has a folder
+        ({"opt/venv": LONG}, "opt/venv"),
+        ({"usr/lib/libhello.so/x": LONG}, "usr/lib/libhello.so/x"),  # the other way round
+        ({f"{INFO}/direct_url.json": LONG}, f"{INFO}/direct_url.json"),
+        ({"usr/share/doc/other/copyright": LONG}, "usr/share/doc/other/copyright"),  # of a package of another layer
+    ],
+)
+def test_what_hides_or_completes_a_lower_layer_is_shown(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, upper: dict[str, str], shown: str
 ) -> None:
-    """And one that hides nothing is not shown to syft at all."""
+    """And what does neither is not shown to syft at all."""
     monkeypatch.setenv("TRAINWRIGHT_STORE", str(tmp_path / "store"))
     monkeypatch.setattr(syft, "SMALL_LAYER", 0)
-    hidden = f"{SITE}/old-1.0.dist-info/METADATA"
-    image = make(tmp_path / "image", [layer(LOWER), layer({hidden: "", "opt/data.txt": LONG})], {})
+    image = make(tmp_path / "image", [layer(LOWER), layer({**upper, "opt/data.txt": LONG})], {})
     read: list[str] = []
 
     def noted(layout: Path, target: Path, *words: str) -> None:
         if layout.name == "layout":  # of the whole image, not of one layer
-            read.extend(path for one in oci_layout.read(layout).layers for path in oci_layout.entries(layout, one))
+            read.extend(oci_layout.entries(layout, oci_layout.read(layout).layers[1]))
         scan(layout, target, *words)
 
     monkeypatch.setattr(syft, "_scan", noted)
     for _ in ("at first", "kept"):
         listed(image.folder, tmp_path)
-        assert read.count(hidden) == 2, "the lower layer's, and what hides it"
+        assert shown in read
         assert "opt/data.txt" not in read
         read.clear()
+
+
+def test_layers_whose_copies_hold_the_same_keep_their_names(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TRAINWRIGHT_STORE", str(tmp_path / "store"))
+    monkeypatch.setattr(syft, "SMALL_LAYER", 0)
+    monkeypatch.setattr(syft, "_scan", scan)
+    layers = [layer({**LOWER, "opt/data.txt": text}) for text in ("one", "two")]
+    image = make(tmp_path / "image", layers, {})
+    found = listed(image.folder, tmp_path)["components"]
+    told = {row["value"] for part in found for row in part["properties"] if row["name"].endswith(":layerID")}
+    assert told == set(oci_layout.read(image.folder).config["rootfs"]["diff_ids"])
 
 
 @pytest.mark.parametrize("damage", ["changed", "lost"])
