@@ -108,7 +108,7 @@ def _told_on(reader: Reader, first: Finding) -> str:
     for at in range(number + 1, number + 1 + MOST_BELOW):
         if not text.rstrip().endswith((":", " for")) or at not in below:
             break
-        text = masked(unprefixed(last_drawn(below[at]))[0].strip()[:MOST_TEXT])
+        text = masked(unprefixed(last_drawn(below[at]))[0].strip())[:MOST_TEXT]
         told += f"; line {at}: {text}"
     return told
 

@@ -516,7 +516,7 @@ class Reader:
         for number, raw, _ in [*self.suspects, *self.last_suspects]:
             text = unprefixed(last_drawn(raw))[0].strip()
             if text and not text.startswith("##") and not self._harmless.search(text):
-                found.setdefault(shape(text), (number, masked(text[:MOST_TEXT])))
+                found.setdefault(shape(text), (number, masked(text)[:MOST_TEXT]))
         rows = list(found.values())
         return rows if len(rows) <= most else [*rows[:1], *rows[1 - most :]]
 

@@ -15,6 +15,7 @@ from trainwright.diagnose.survival import (
     CALM_SOFT,
     CALM_STATED,
     LONG,
+    QUIET,
     failed_lines,
     last_failure,
     last_run,
@@ -63,14 +64,14 @@ def statement(
     for number, raw, text, rank in _candidates(reader, since, min((one.number for one in rows), default=None)):
         whole, _ = unprefixed(raw)  # a form of the strength "last" leaves out lines with a clock of the kernel
         form = next((one for one in forms if one.line.search(whole if one.strength == "last" else text)), None)
-        if form is None or _outlived(reader, number, form.strength):
+        if form is None or _outlived(reader, number, form.strength, rank):
             continue
         if _without_names(text) in lists if form.strength == "last" else _kind(text) in repeated:
             continue
         if any(re.search(line, text) for one in survived for line in one.cause.lines[:1]):
             continue
         quoted = _quoting(row, form.who, text)
-        found[form.strength].append(Finding(quoted, number, [(number, masked(text[:MOST_TEXT]))], rank, moment(raw)))
+        found[form.strength].append(Finding(quoted, number, [(number, masked(text)[:MOST_TEXT])], rank, moment(raw)))
     first = next((one for strength in strengths if (one := _first_of_the_end(reader, found[strength]))), None)
     every = sorted((one for some in found.values() for one in some), key=lambda one: one.number)
     return _with_more(first, every) if first else None
@@ -97,14 +98,15 @@ def _with_more(first: Finding, found: list[Finding]) -> Finding:
     return replace(first, cause=cause, evidence=[*first.evidence, *more])
 
 
-def _outlived(reader: Reader, number: int, strength: Strength) -> bool:
-    """Return whether a log goes on after an error line as if it had been none."""
+def _outlived(reader: Reader, number: int, strength: Strength, rank: str) -> bool:
+    """Return whether a log goes on after an error line as if it had been none. Behind a rank's own, others go on."""
     if strength == "last":
         failed = any(number < line <= number + BEFORE for line in failed_lines(reader))
         return not failed and reader.lines - number > END
     if went_on(reader, number, BURST if strength == "weak" else LONG):
         return True
-    calm = reader.lines - max(number, reader.complaint) > (CALM_SOFT if strength == "weak" else CALM_STATED)
+    most = QUIET if rank else CALM_SOFT if strength == "weak" else CALM_STATED
+    calm = reader.lines - max(number, reader.complaint) > most
     return calm and not said_to_fail(reader, number)
 
 
@@ -170,7 +172,7 @@ def _candidates(reader: Reader, behind: int, before: int | None) -> Iterator[tup
 
 def _quoting(row: Cause, who: str, text: str) -> Cause:
     """Return the row with the speaker and the line in its sentence."""
-    told = masked(text[:MOST_TEXT])[:MOST_TOLD] + ("..." if len(text) > MOST_TOLD else "")
+    told = masked(text)[:MOST_TEXT][:MOST_TOLD] + ("..." if len(text) > MOST_TOLD else "")
     return row.model_copy(update={"what": row.what.format(who=who, told=told)})
 
 

@@ -11,9 +11,9 @@ LONG = 5 * BURST  # lines after an error line, with nothing said to fail after i
 FAR = 2000  # lines after a cause, with nothing said to fail in them, which show that the program went on
 # Lines at the end of one process's log, without a complaint, which show that it survived an error before them.
 CALM_FATAL = 130  # after what seldom leaves a program alive: a tracker's summary alone may have more than a hundred
-CALM_STATED = 40  # after an error line that no row knows: a stack trace or the output of nvidia-smi may follow it
 CALM_SOFT = 20  # after what a script often survives
 QUIET = BURST  # the same of several processes
+CALM_STATED = 40  # after an error line that no row knows and no rank wrote: a stack trace may follow, or nvidia-smi
 NEAR = 40  # lines between the exceptions of one failure: those of other ranks, of other threads, of a chain
 PRINTED = 2  # lines below a prompt which show that what was started there ran
 BEGUN = 20  # lines of a run that may not have come to its failure yet

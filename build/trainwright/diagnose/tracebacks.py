@@ -7,7 +7,7 @@ from trainwright.core.errors import masked
 from trainwright.diagnose.log_lines import Moment, like
 
 BEGIN = "Traceback (most recent call last)"
-RUNPY = "runpy"  # in the first frames of what `python -m` starts
+RUNPY = re.compile(r"\brunpy(?:\.py|>):")  # the first frames of what `python -m` starts
 FRAMES = '  File "'  # some programs print the frames without that line, and some logs begin among them
 IGNORED = "Exception ignored in"  # the interpreter goes on after it
 HOOK = "Error in sys.excepthook"  # what a tracker raised while it noted the exception, which stands below it
@@ -159,8 +159,8 @@ class Tracebacks:
         if number in self.harmless or not (raised := ALONE.match(text)):
             return False
         kind, said = raised["type"].rpartition(".")[2], (raised["message"] or raised["said"]).strip()
-        message = masked(said.removesuffix('"' if text.startswith(QUOTED) else "")[:MOST_TEXT])
-        found = Exception_(kind, message, number, number, rank, "", masked(text[:MOST_TEXT]), None, progress)
+        message = masked(said.removesuffix('"' if text.startswith(QUOTED) else ""))[:MOST_TEXT]
+        found = Exception_(kind, message, number, number, rank, "", masked(text)[:MOST_TEXT], None, progress)
         before = self.lone[-1] if self.lone else None
         if text.startswith(CAUSED) and before and before.rank == rank and number - before.number <= JAVA_STACK:
             self.lone.pop()  # what caused the exception stands below it
@@ -174,8 +174,8 @@ class Tracebacks:
     def add(self, text: str) -> None:
         """Add a line to the message of the last exception without its traceback."""
         one = self.lone[-1]
-        one.message = masked(f"{one.message} {text}"[:MOST_TEXT])
-        one.text = masked(f"{one.text} {text}"[:MOST_TEXT])
+        one.message = masked(f"{one.message} {text}")[:MOST_TEXT]
+        one.text = masked(f"{one.text} {text}")[:MOST_TEXT]
 
     def begin(self, text: str, number: int, rank: str, when: Moment | None, handled: bool = False) -> None:
         """Open a traceback at its first line, or at a frame if none of this rank is open.
@@ -228,8 +228,8 @@ class Tracebacks:
                 del self._open[rank]
                 return
             if text.strip() and HEADS.search(one.ended.text):
-                one.ended.number, one.ended.text = number, masked(f"{one.ended.text} {text.strip()}"[:MOST_TEXT])
-            one.ended.message = masked(f"{one.ended.message} {text.strip()}".strip()[:MOST_TEXT])
+                one.ended.number, one.ended.text = number, masked(f"{one.ended.text} {text.strip()}")[:MOST_TEXT]
+            one.ended.message = masked(f"{one.ended.message} {text.strip()}".strip())[:MOST_TEXT]
             one.more += 1
             if one.more >= MOST_MORE or not HEADS.search(one.ended.text) or not text.strip():
                 del self._open[rank]
@@ -244,7 +244,7 @@ class Tracebacks:
             place = f"{frame['file']}:{frame['line']}" + (f" in {frame['name'].strip()}" if frame["name"] else "")
             if not one.last:
                 one.indent = max(0, len(text) - len(text.lstrip()) - len("  "))
-            if not one.last or RUNPY in one.last:
+            if not one.last or RUNPY.search(one.last):
                 one.program = frame["file"] if frame["name"] == "<module>" else ""
             one.last, one.source = place, ""
             if not any(part in frame["file"] for part in LIBRARY):
@@ -282,19 +282,19 @@ class Tracebacks:
         assert found
         found.kind, found.message = (
             raised["type"].rpartition(".")[2],
-            masked((raised["message"] or "").strip()[:MOST_TEXT]),
+            masked((raised["message"] or "").strip())[:MOST_TEXT],
         )
-        found.number, found.text, found.where = number, masked(text[:MOST_TEXT]), masked(one.own or one.last)
+        found.number, found.text, found.where = number, masked(text)[:MOST_TEXT], masked(one.own or one.last)
         return found
 
     def _add(self, raised: re.Match[str], one: _Open, text: str, number: int, rank: str, progress: int) -> Exception_:
         kind = raised["type"].rpartition(".")[2]
-        message = masked((raised["message"] or _asserted(kind, one.source)).strip()[:MOST_TEXT])
+        message = masked((raised["message"] or _asserted(kind, one.source)).strip())[:MOST_TEXT]
         where, rank = (
             masked(one.own or one.last),
             one.rank or (rank if rank.isdecimal() or LOCAL.fullmatch(rank) else ""),
         )
-        text = masked(text[:MOST_TEXT])
+        text = masked(text)[:MOST_TEXT]
         found = Exception_(
             kind, message, number, one.begun, rank, where, text, one.when, progress, one.program, one.handled
         )

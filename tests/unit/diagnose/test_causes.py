@@ -223,6 +223,8 @@ NOTED = "the reader has an unexpected exception to report\n"
         (COMPLAINT + CALM * 45, "unknown"),
         ("WORLD_SIZE=4\n" + COMPLAINT + CALM * 35, "stated"),
         ("WORLD_SIZE=4\n" + COMPLAINT + CALM * 45, "unknown"),
+        ("[rank3]: " + COMPLAINT + CALM * 195, "stated"),
+        ("[rank3]: " + COMPLAINT + CALM * 205, "unknown"),
         (COMPLAINT + CALM * 60 + NOTED, "stated"),
         (COMPLAINT + CALM * 60 + FAILED, "stated"),
         (COMPLAINT + CALM * 150 + NOTED + CALM * 700 + NOTED, "stated"),
@@ -589,8 +591,16 @@ def test_an_error_explains_a_crash_close_behind_it(tmp_path: Path, lines: int, c
     assert told(tmp_path, "ERROR: the desk is lost\n" + CALM * lines + "Segmentation fault\n")["cause"] == cause
 
 
+def test_a_secret_at_the_edge_of_what_is_quoted_is_masked_whole(tmp_path: Path) -> None:
+    for length in range(440, 500):
+        for begin, end in (("ERROR: cannot open ", ""), ("", " exits with return code = -11")):
+            found = told(tmp_path, f"{begin}{'x' * length} https://user:Sup3rSecretPass@host/p{end}\n")
+            assert "Sup3r" not in str(found)
+            assert end in found["evidence"]
+
+
 @pytest.mark.parametrize(
-    ("before", "cause"), [("", "exception"), ('  File "/job/tools.py", line 3, in work\n', "none")]
+    ("before", "cause"), [("", "exception"), ('  File "/job/runpytorch/tools.py", line 3, in work\n', "none")]
 )
 def test_what_python_m_starts_has_its_top_level_below_runpy(tmp_path: Path, before: str, cause: str) -> None:
     """More may stand behind an exception at the top level of a program than behind one of a thread."""

@@ -95,6 +95,7 @@ class Job:
     # group, rank: the last work that it called, and that ended; what says it
     timed: dict[tuple[str, int], dict[int, tuple[str, str]]] = field(default_factory=dict)
     # group and number of a collective that did not end in time, rank: the call, what says it
+    grouped: bool = False  # a rank has another number in the group that it waits in, so that there are several
     named: Counter[int] = field(default_factory=Counter)  # ranks that others waited for by name
     lacking: dict[int, str] = field(default_factory=dict)  # rank: tensors of Horovod that it had not handed over
     begun: dict[str, dict[str, float]] = field(default_factory=dict)  # closed or waited: kind of stamp, the first time
@@ -233,6 +234,7 @@ def _said(job: Job, stream: Stream, worlds: Counter[int], comms: list[Communicat
                 rank.code_event.cause = "out-of-memory"
         elif said.kind == "work-call":
             waited_for[values.get("rank", "")] = values
+            job.grouped |= stream.rank is not None and values.get("rank") != str(stream.rank)
             if stream.rank is not None and f"[Rank {stream.rank}]" in said.text:  # until PyTorch 2.3: it names no group
                 place = f"{stream.file}:{said.number}: {masked(said.text)}"
                 rows = job.timed.setdefault((UNNAMED, int(values["seq"])), {})

@@ -214,8 +214,10 @@ def ended_by_signal(job: Job) -> Verdict | None:
     """Take what a launcher says of a rank that ended by a signal; SIGTERM is what launchers send to the others.
 
     After a time-out NCCL's watchdog aborts its own rank. That SIGABRT is a consequence: the time-out is the cause.
+    So is the SIGKILL of a task that does not end when its job is cancelled.
     """
     by_itself = (ABORTED,) if _timed_out(job) else ()
+    cancelled = [event for event in job.rest if event.cause == "cancelled"]
     struck = [
         (rank.code_event, rank.number)
         for rank in job.ranks.values()
@@ -224,6 +226,7 @@ def ended_by_signal(job: Job) -> Verdict | None:
         and rank.code < 0
         and rank.code not in (STOPPED, INTERRUPTED, *by_itself)
         and not (rank.code == ABORTED and "aborts" in rank.noticed_kinds)
+        and not (rank.code == KILLED and any(_behind(rank.code_event, one) for one in cancelled))
     ]
     killed = [one for one in struck if job.ranks[one[1]].code == KILLED]
     if not struck:
@@ -237,6 +240,10 @@ def ended_by_signal(job: Job) -> Verdict | None:
     event, number = min(struck, key=_order(job, [event for event, _ in struck]))
     cause = event.cause or ("killed" if job.ranks[number].code == KILLED else "crash")
     return _found(job, cause, [number], [at(event)], FIRST)
+
+
+def _behind(event: Event, other: Event) -> bool:
+    return event.file == other.file and event.line > other.line
 
 
 def _timed_out(job: Job) -> bool:
@@ -476,10 +483,10 @@ def behind_in_nccl(job: Job) -> Verdict | None:
 def other_work(job: Job) -> Verdict | None:
     """Name the ranks whose watchdog waited for another call than most, under one number of one group."""
     for (group, seq), rows in sorted(job.timed.items()):
-        calls = Counter(call for call, _ in rows.values())
-        usual, count = calls.most_common(1)[0]
-        odd = sorted(rank for rank, (call, _) in rows.items() if call != usual)
-        if not odd or (group == UNNAMED and count < ALIKE):
+        calls = {rank: _alike(call) for rank, (call, _) in rows.items()}
+        usual, count = Counter(calls.values()).most_common(1)[0]
+        odd = sorted(rank for rank, call in calls.items() if call != usual)
+        if not odd or (group == UNNAMED and (job.grouped or count < ALIKE)):
             continue
         evidence = [f"collective {seq}: {named(odd)} called {rows[odd[0]][0]}, others {usual}", rows[odd[0]][1]]
         if len(odd) < count:
@@ -487,6 +494,12 @@ def other_work(job: Job) -> Verdict | None:
         row = job.causes["collective-mismatch"]
         return Verdict("collective-mismatch", f"{row.what}; as many call one as the other", row.fix, evidence)
     return None
+
+
+def _alike(call: str) -> str:
+    """Return what all ranks of a group have in common in a call: of some the kind alone, for sizes differ there."""
+    kind = call.partition(",")[0]
+    return kind if kind.removeprefix("OpType=").lower() in collectives.UNEVEN else call
 
 
 def other_frame(job: Job) -> Verdict | None:

@@ -235,6 +235,21 @@ def test_before_watchdogs_named_groups_three_ranks_alike_show_that_another_one_d
     assert row["job"]["failed_first"] == ([1] if named else [])
 
 
+@pytest.mark.parametrize(
+    ("odd", "label"),
+    [("OpType=ALLREDUCE, NumelIn=7, NumelOut=7", "[Rank 1]"), ("OpType=GATHER, NumelIn=4, NumelOut=32", "[Rank 5]")],
+    ids=["several groups", "the root of a gather"],
+)
+def test_without_the_names_of_groups_other_sizes_may_be_right(tmp_path: Path, odd: str, label: str) -> None:
+    """PyTorch 2.2: a rank that has another number in its group shows that there are several groups."""
+    usual = odd.replace("=7", "=4").replace("NumelOut=32", "NumelOut=0")
+    call = TIMED_OUT.partition("OpType")[0]
+    texts = [watchdog(rank, "37:24", f"{call}{odd if rank == 0 else usual})") for rank in range(4)]
+    texts.append(watchdog(5, "37:24", f"{call}{usual})").replace("[Rank 5]", label))
+    row = answer(write(tmp_path, {"train.log": "".join(texts)}))
+    assert row["cause"] == "timeout"
+
+
 def test_whose_collective_a_line_names_is_kept_apart_in_one_log_of_all(tmp_path: Path) -> None:
     called = "[E1126 10:37:24.1 ProcessGroupNCCL.cpp:1] [Rank {}] " + TIMED_OUT
     status = "[E1126 10:37:24.2 ProcessGroupNCCL.cpp:2] [PG ID 0 PG GUID 0(default_pg) Rank {}]  "
