@@ -26,11 +26,12 @@ ACCEPT = "accept a wanted change with: TRAINWRIGHT_UPDATE_GOLDEN=1 .venv/bin/pyt
 
 
 def kinds(intent: Intent) -> list[str]:
-    """Return one image of each framework for CPUs and one for GPUs: for SageMaker, because it holds all of EC2's."""
+    """Return one image of each framework for CPUs and one for GPUs: without a flavour, for SageMaker, as that has most."""
     found: dict[tuple[str, str], Variant] = {}
 
-    def rank(variant: Variant) -> tuple[bool, bool]:
-        return bool(inputs.awaited(Recipe(intent, variant))), variant.target != "sagemaker"
+    def rank(variant: Variant) -> tuple[bool, ...]:
+        waits = bool(inputs.awaited(Recipe(intent, variant)))
+        return variant.devel, bool(variant.flavour), waits, variant.target != "sagemaker"
 
     for variant in sorted(intent.variants, key=rank):
         found.setdefault((variant.framework, variant.accelerator.rstrip("0123456789")), variant)

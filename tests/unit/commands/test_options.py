@@ -1,4 +1,4 @@
-"""Test how a command line names images, and that the option names of the previous release still work."""
+"""Test how a command line names images, and that one thing has one name in every command."""
 
 import json
 from collections.abc import Callable
