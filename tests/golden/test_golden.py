@@ -26,7 +26,7 @@ ACCEPT = "accept a wanted change with: TRAINWRIGHT_UPDATE_GOLDEN=1 .venv/bin/pyt
 
 
 def kinds(intent: Intent) -> list[str]:
-    """Return one image of each framework for CPUs and one for GPUs: without a flavour, for SageMaker, as that has most."""
+    """Return one image of each framework for CPUs and one for GPUs: of no flavour, for SageMaker, which holds most."""
     found: dict[tuple[str, str], Variant] = {}
 
     def rank(variant: Variant) -> tuple[bool, ...]:
