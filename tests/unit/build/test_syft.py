@@ -135,6 +135,7 @@ INFO = f"{SITE}/old-1.0.dist-info"
         ({INFO: LONG}, INFO),  # the file stands where a lower layer has a folder
         ({"opt/venv": LONG}, "opt/venv"),
         ({"usr/lib/libhello.so/x": LONG}, "usr/lib/libhello.so/x"),  # the other way round
+        ({"usr/share/.wh.doc": ""}, "usr/share/.wh.doc"),
         ({f"{INFO}/direct_url.json": LONG}, f"{INFO}/direct_url.json"),
         ({"usr/share/doc/other/copyright": LONG}, "usr/share/doc/other/copyright"),  # of a package of another layer
     ],
