@@ -30,6 +30,7 @@ def test_ends_of_lines_and_blanks_stay_readable() -> None:
     assert printable("a\r\nb\n") == "a\nb\n"
     assert printable("10%\r20%\x1b[2J") == "10% 20%\ufffd[2J"
     assert printable("1\u00a0000 files\u202e") == "1\u00a0000 files\ufffd"
+    assert printable("\tFehler: Ger\u00e4t fehlt \u274c") == "\tFehler: Ger\u00e4t fehlt \u274c"
 
 
 def test_brackets_are_text(capsys: pytest.CaptureFixture[str]) -> None:
