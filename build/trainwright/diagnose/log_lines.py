@@ -199,10 +199,10 @@ def writer(line: str) -> str:
 
 
 def like(before: str) -> re.Pattern[str] | None:
-    """Return a pattern for this prefix of a line with any numbers in it, such as a later time; None if it is none.
+    """Return a pattern that matches this prefix of a line with other numbers, such as a later time; None for no prefix.
 
     Too many tools put something before each line of others (CI systems, schedulers of workflows, tails of logs) to know
-    them all. Nothing, numbers alone and long texts are no prefix.
+    them all. An empty text, a text of numbers alone and a long text are not prefixes.
     """
     if not NO_NUMBER.search(before) or len(before) > LONGEST_PREFIX:
         return None

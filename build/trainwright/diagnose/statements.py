@@ -99,7 +99,10 @@ def _with_more(first: Finding, found: list[Finding]) -> Finding:
 
 
 def _outlived(reader: Reader, number: int, strength: Strength, rank: str) -> bool:
-    """Return whether a log goes on after an error line as if it had been none. Behind a rank's own, others go on."""
+    """Return whether the log shows that the program survived an error line.
+
+    After a line with a rank's label the other ranks go on for a while, so more lines must follow.
+    """
     if strength == "last":
         failed = any(number < line <= number + BEFORE for line in failed_lines(reader))
         return not failed and reader.lines - number > END
@@ -172,7 +175,7 @@ def _candidates(reader: Reader, behind: int, before: int | None) -> Iterator[tup
 
 def _quoting(row: Cause, who: str, text: str) -> Cause:
     """Return the row with the speaker and the line in its sentence."""
-    told = masked(text)[:MOST_TEXT][:MOST_TOLD] + ("..." if len(text) > MOST_TOLD else "")
+    told = masked(text)[:MOST_TOLD] + ("..." if len(text) > MOST_TOLD else "")
     return row.model_copy(update={"what": row.what.format(who=who, told=told)})
 
 

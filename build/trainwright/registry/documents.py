@@ -64,7 +64,10 @@ def other_layers(configuration: Mapping[str, Any], count: int) -> str:
 
 
 def other_kinds(found: Mapping[str, Any], wanted: Kinds) -> list[str]:
-    """Return a sentence for each part of an image whose media type differs from these; one for what is no image."""
+    """Return a sentence for each part of an image whose media type is not one of these.
+
+    A manifest without layers is not an image: the one sentence says so.
+    """
     if "layers" not in found:
         return [f"its manifest has no layers: its media type is {found.get('mediaType')}, expected {wanted.manifest}"]
     parts: list[tuple[str, object, tuple[str, ...]]] = [("manifest", found.get("mediaType"), (wanted.manifest,))]

@@ -9,6 +9,12 @@ from trainwright.gate import diagnosis
 
 ROOT = Path(__file__).parents[3]
 
+# Texts of which tests put logs together.
+CALM = "page typeset\n"
+OOM = "torch.OutOfMemoryError: CUDA out of memory.\n"
+RAISED = 'Traceback (most recent call last):\n  File "/job/train.py", line 5, in <module>\n    main()\n{}\n'
+SECOND = RAISED.format("ValueError: b")
+
 
 def lines() -> list[dict[str, Any]]:
     """Return the rows of lines/: the text of a log, and the cause that the answer must name for it."""

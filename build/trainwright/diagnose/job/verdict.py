@@ -497,7 +497,7 @@ def other_work(job: Job) -> Verdict | None:
 
 
 def _alike(call: str) -> str:
-    """Return what all ranks of a group have in common in a call: of some the kind alone, for sizes differ there."""
+    """Return the part of a call that is the same on all ranks of a group: without sizes for a gather or a scatter."""
     kind = call.partition(",")[0]
     return kind if kind.removeprefix("OpType=").lower() in collectives.UNEVEN else call
 
