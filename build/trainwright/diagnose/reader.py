@@ -21,7 +21,7 @@ from trainwright.core.toml import Model, load
 from trainwright.diagnose.causes import LATER, MOST_TEXT, SURVIVED, Cause, Expression, Signatures
 from trainwright.diagnose.log_lines import LONGEST, LOOKED_AT, NUMBER, last_drawn, moment, unprefixed, writer
 from trainwright.diagnose.nccl_debug import Seen
-from trainwright.diagnose.tracebacks import BEGIN, FRAMES, HOOK, IGNORED, LOGGING, Tracebacks
+from trainwright.diagnose.tracebacks import BEGIN, CRASHED, FRAMES, HOOK, IGNORED, LOGGING, Tracebacks
 from trainwright.diagnose.writers import ANSI
 
 FILE = "dockerfiles/diagnose.toml"
@@ -98,6 +98,7 @@ class Settings(Model):
     headings: list[str]  # ends of error lines whose words stand in the next line
     several: list[Expression]  # lines that show that several processes of one job write into the log
     later_success: list[Expression]  # lines that show that a later try succeeded, so that what failed before was caught
+    closing: list[Expression]  # lines in which a program says what it has done: an error line before them was survived
     prompts: list[Expression]  # where a person starts a script at a prompt; the only group is the script
     job_begins: list[Expression]  # where a script says that a job began; the only group is the job's id
     job_ends: list[Expression]  # where a batch system says that a job ended; the only group is the job's id
@@ -206,7 +207,7 @@ class Reader:
         self.settings = settings
         places = [line for place in settings.places for line in place.lines]
         decisive = [*settings.passed, *settings.ended, *settings.failed, *settings.later_success]
-        decisive += [*settings.prompts, *settings.job_begins, *settings.job_ends]
+        decisive += [*settings.closing, *settings.prompts, *settings.job_begins, *settings.job_ends]
         self.signatures = Signatures(causes, [*decisive, *settings.reports, *settings.several, *places])
         self._progress = re.compile("|".join(f"(?:{text})" for text in settings.progress).encode(), re.MULTILINE)
         self._heading = re.compile(rf"(?:{'|'.join(settings.headings)})\s{{0,80}}$".encode())
@@ -215,7 +216,7 @@ class Reader:
             (CONDITION, self.signatures.conditions.anchors),
             (FACT, [word.encode() for word in FACTS]),
             (TABLE, [word.encode() for word in TABLES]),
-            (TRACEBACK, [one.encode() for one in (BEGIN, FRAMES, HOOK, IGNORED, LOGGING)]),
+            (TRACEBACK, [one.encode() for one in (BEGIN, CRASHED, FRAMES, HOOK, IGNORED, LOGGING)]),
             (PROGRESS, [word.encode() for word in settings.progress_words]),
             (SUSPECT, [word.encode() for word in settings.suspects]),
         ]

@@ -16,6 +16,7 @@ from trainwright.diagnose.survival import (
     CALM_STATED,
     LONG,
     QUIET,
+    closes,
     failed_lines,
     last_failure,
     last_run,
@@ -105,12 +106,12 @@ def _outlived(reader: Reader, number: int, strength: Strength, rank: str) -> boo
     """
     if strength == "last":
         failed = any(number < line <= number + BEFORE for line in failed_lines(reader))
-        return not failed and reader.lines - number > END
+        return not failed and (reader.lines - number > END or closes(reader, number))
     if went_on(reader, number, BURST if strength == "weak" else LONG):
         return True
     most = QUIET if rank else CALM_SOFT if strength == "weak" else CALM_STATED
     calm = reader.lines - max(number, reader.complaint) > most
-    return calm and not said_to_fail(reader, number)
+    return (calm or closes(reader, number)) and not said_to_fail(reader, number)
 
 
 def _first_of_the_end(reader: Reader, found: list[Finding]) -> Finding | None:

@@ -54,6 +54,11 @@ def calm_since(reader: Reader, number: int, most: int) -> bool:
     return reader.lines - max(number, reader.complaint) > most
 
 
+def closes(reader: Reader, number: int) -> bool:
+    """Return whether one process says after a line what it has done, and nothing says that it failed."""
+    return not several(reader) and (last_met(reader, reader.settings.closing) or 0) > number
+
+
 def complains(reader: Reader) -> bool:
     """Return whether one of the last BURST lines looks like an error, as where one error led to the next."""
     return reader.complaint > 0 and reader.lines - reader.complaint <= BURST

@@ -12,6 +12,7 @@ FRAMES = '  File "'  # some programs print the frames without that line, and som
 IGNORED = "Exception ignored in"  # the interpreter goes on after it
 HOOK = "Error in sys.excepthook"  # what a tracker raised while it noted the exception, which stands below it
 LOGGING = "--- Logging error ---"  # so it does after this, of Python's module logging
+CRASHED = "(most recent call first)"  # where each thread was when a signal ended the process: no traceback
 BEHIND = re.compile(r"\[(?:rank)?((?:default)?\d+)\]: ?Traceback \(most")  # what a progress bar left stands before it
 LOCAL = re.compile(r"(?:default|trainer)(\d+)")  # a rank within its host
 OF_RANK = re.compile(r"\(RANK (\d{1,6})\)\s*$")  # torch.distributed.checkpoint: rank 0 shows what another one raised
@@ -126,7 +127,9 @@ class Tracebacks:
         self.chained: set[int] = set()  # lines which say that one exception followed from another, two lines above
         self.begun: set[int] = set()  # first lines of the first tracebacks, also of those that are cut off
         self._open: dict[str, _Open] = {}
-        self._logging: set[str] = set()  # ranks that print where a call of logging failed: frames, but no traceback
+        self._no_traceback: set[str] = (
+            set()
+        )  # ranks that print where a call of logging failed, or threads were: frames alone
         self._ignored: set[str] = set()  # ranks whose next traceback stops nothing
         self.harmless: set[int] = set()  # lines that ended such tracebacks
 
@@ -184,16 +187,17 @@ class Tracebacks:
         """
         if behind := BEHIND.search(text):
             rank = behind[1]
+        if LOGGING in text or CRASHED in text:
+            self._no_traceback.add(rank)
         if IGNORED in text or LOGGING in text or HOOK in text:
             self._ignored.add(rank)
-            if LOGGING in text:
-                self._logging.add(rank)
+        if IGNORED in text or LOGGING in text or HOOK in text or CRASHED in text:
             return
         if BEGIN in text and rank not in self._ignored:
-            self._logging.discard(rank)
+            self._no_traceback.discard(rank)
         if BEGIN in text and len(self.begun) < MOST_ALONE:
             self.begun.add(number)
-        if BEGIN not in text and (rank in self._open or rank in self._logging or not FRAME.match(text)):
+        if BEGIN not in text and (rank in self._open or rank in self._no_traceback or not FRAME.match(text)):
             return
         if len(self._open) < MOST_RANKS or rank in self._open:
             before = next((one for one in reversed(self.found) if one.rank == rank), None)

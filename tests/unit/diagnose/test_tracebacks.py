@@ -31,6 +31,22 @@ def test_where_the_script_ran_out_of_memory_is_said(tmp_path: Path) -> None:
     assert ";" not in told(tmp_path, f"{raised[-1]}\n")["what"]
 
 
+def test_the_frames_of_a_crash_are_no_traceback(tmp_path: Path) -> None:
+    """Of faulthandler the first frame is the place, so the last one would mislead."""
+    threads = [
+        "Windows fatal exception: access violation",
+        "",
+        "Current thread 0x00000730 (most recent call first):",
+        '  File "/job/tree.py", line 475 in _fit',
+        '  File "/job/__main__.py", line 6 in <module>',
+        "run.sh: line 38:   833 Segmentation fault      python -m job",
+        "Error: the wheel's tests failed: 139",
+    ]
+    found = told(tmp_path, "".join(f"{line}\n" for line in threads))
+    assert found["cause"] == "crash"
+    assert "raised at" not in found["what"]
+
+
 @pytest.mark.parametrize(
     ("between", "prefix", "said"),
     [(10, "", "IOException: the disk"), (70, "", "IllegalStateException"), (10, "[rank1]: ", "IllegalStateException")],
