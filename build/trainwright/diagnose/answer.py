@@ -320,7 +320,8 @@ def _judged(reader: Reader, one: Finding) -> Finding:
     only_informs = one.cause.fatal and informs(reader, one.evidence[0][1])
     calm = CALM_FATAL if one.cause.fatal or one.cause.id == EXCEPTION else CALM_SOFT
     quiet = calm_since(reader, last, calm) or (went_on(reader, last, LONG) and not complains(reader))
-    closed = not one.cause.fatal and one.cause.id != EXCEPTION and closes(reader, last)
+    ends_program = one.cause.fatal or (one.cause.id == EXCEPTION and bool(within and within.program))
+    closed = not ends_program and closes(reader, last)
     return replace(one, survived=True) if only_informs or quiet or closed or went_on(reader, last, FAR) else one
 
 

@@ -65,6 +65,7 @@ EVERY = 64  # lines after which tracebacks that were cut off are looked for
 WARNS = re.compile(r"\bW(?:ARN|ARNING|\d{4})\b")  # in such a prefix: the program goes on
 NO_PREFIX = re.compile(r"[a-z](?:Error|Exception|Interrupt)\b")  # another exception, whose line end is lost
 LIBRARY = ("/site-packages/", "/dist-packages/", "/lib/python", "<frozen ", "/lib64/python", "<string>")
+PACKAGES = "/site-packages/"  # a module there is a program only below `python -m`
 MOST_LINES = 400  # of one traceback
 MOST_OF_GRAPH = 4000  # of where the nodes of TensorFlow's graph were defined, in the middle of a message
 MOST_FOREIGN = 8  # lines of others in the middle of one
@@ -249,7 +250,8 @@ class Tracebacks:
             if not one.last:
                 one.indent = max(0, len(text) - len(text.lstrip()) - len("  "))
             if not one.last or RUNPY.search(one.last):
-                one.program = frame["file"] if frame["name"] == "<module>" else ""
+                started = frame["name"] == "<module>" and (bool(one.last) or PACKAGES not in frame["file"])
+                one.program = frame["file"] if started else ""
             one.last, one.source = place, ""
             if not any(part in frame["file"] for part in LIBRARY):
                 one.own = place
