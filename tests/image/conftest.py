@@ -20,7 +20,7 @@ ROOT = HERE.parents[1]
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    config.addinivalue_line("markers", "long: takes much longer than most, so it begins before them")
+    config.addinivalue_line("markers", "long(seconds): takes so long with its group, roughly; the longest begin first")
 
 
 @pytest.hookimpl(tryfirst=True)  # before xdist looks for groups, or it finds none of these
@@ -28,8 +28,13 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         if "saved" in getattr(item, "fixturenames", ()):
             item.add_marker(pytest.mark.xdist_group("layers"))  # one process reads them, once
-    # What takes long begins first, so that two processes end at about the same time.
-    items.sort(key=lambda item: not (item.get_closest_marker("long") or item.get_closest_marker("xdist_group")))
+            item.add_marker(pytest.mark.long(seconds=10))
+    items.sort(key=_seconds, reverse=True)  # so that the processes end at about the same time
+
+
+def _seconds(item: pytest.Item) -> float:
+    mark = item.get_closest_marker("long")
+    return float(mark.kwargs["seconds"]) if mark else 0
 
 
 # --- outcomes that are kept: --kept is the digest of all that they depend on, computed by build/image_tests.py --------

@@ -8,7 +8,7 @@ import pytest
 
 
 @pytest.mark.exact("it has libraries of its own")
-@pytest.mark.long
+@pytest.mark.long(seconds=3)
 def test_nothing_is_missing(host: Any, programs: str, expected: dict[str, Any]) -> None:
     found = json.loads(host.check_output(f"python {programs}/missing_libraries.py"))
     assert found["files"] > 500, "the search has lost its object"

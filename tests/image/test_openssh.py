@@ -39,7 +39,7 @@ def test_root_has_no_password(host: Any) -> None:
     assert not [field for field in hashes if field.startswith("$")]
 
 
-@pytest.mark.long
+@pytest.mark.long(seconds=7)
 def test_who_has_the_key_gets_a_command_and_nobody_else_anything(
     image: str, pack: Callable[[Mapping[str, bytes]], bytes]
 ) -> None:

@@ -19,7 +19,7 @@ NUMPY = "/opt/venv/lib/python*/site-packages/numpy-*.dist-info"
 
 # Each check imports the framework, and each container costs about as much: one container, which is checked as it is,
 # then with all that can be broken at once, then after pip has moved a package; modes that import nothing come last.
-pytestmark = pytest.mark.xdist_group("startup")
+pytestmark = [pytest.mark.xdist_group("startup"), pytest.mark.long(seconds=6)]
 Said = tuple[int, str]
 
 

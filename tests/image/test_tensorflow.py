@@ -30,7 +30,7 @@ def test_import_without_a_warning(host: Any) -> None:
     assert (result.rc, result.stdout, unexpected(result.stderr)) == (0, "", [])
 
 
-@pytest.mark.long
+@pytest.mark.long(seconds=5)
 def test_step_learns_and_xla_agrees(host: Any, programs: str) -> None:
     result = json.loads(host.check_output(f"python {programs}/tensorflow_step.py"))
     assert result["gpus"] == 0, "there is no GPU here"
@@ -39,7 +39,7 @@ def test_step_learns_and_xla_agrees(host: Any, programs: str) -> None:
     assert result["gradient_error"] < 1e-4
 
 
-@pytest.mark.long
+@pytest.mark.long(seconds=5)
 def test_two_workers_all_reduce(host: Any, programs: str) -> None:
     """As on two hosts: TF_CONFIG, and sums that both workers see."""
     workers = "127.0.0.1:12345 127.0.0.1:12346"

@@ -16,14 +16,14 @@ def test_import_without_a_warning(host: Any) -> None:
     assert (result.rc, result.stdout.strip(), result.stderr) == (0, "7.0", "")
 
 
-@pytest.mark.long
+@pytest.mark.long(seconds=17)
 def test_compiled_step_equals_eager(host: Any, programs: str) -> None:
     result = json.loads(host.check_output(f"python {programs}/compiled_step.py"))
     assert result["libraries"] > 0, "inductor compiled nothing"
     assert result["error"] < 1e-5
 
 
-@pytest.mark.long
+@pytest.mark.long(seconds=3)
 def test_two_ranks_all_reduce(host: Any, programs: str) -> None:
     printed = host.check_output(f"torchrun --standalone --nproc-per-node 2 {programs}/all_reduce.py")
     said = re.findall("rank . of .*", printed)  # PyTorch 2.10's Gloo prints its connections, too
