@@ -115,7 +115,8 @@ def plan(recipes: Iterable[Recipe]) -> Plan:
     found = Plan([], [], 0, {})
     for recipe in recipes:
         standing = proofs.standing(recipe)
-        if standing.state == "proved":
+        due = proofs.due(recipe, standing)
+        if not due:
             found.proved += 1
             continue
         if standing.state == "blocked":
@@ -131,7 +132,7 @@ def plan(recipes: Iterable[Recipe]) -> Plan:
             found.left.append(Row(recipe.id, "left", why, fix=UPDATE))
             continue
         found.images.append(one)
-        found.reasons[recipe.id] = standing.reason
+        found.reasons[recipe.id] = due
     found.images = order(found.images)
     return found
 
@@ -353,7 +354,7 @@ def _prove(identity: str, how: How, address: str) -> Row:
     if recipe is None:
         return Row(identity, "left", "it is not in the matrix any more", fix="trainwright list")
     standing = proofs.standing(recipe)
-    if standing.state == "proved":
+    if not proofs.due(recipe, standing):
         return Row(identity, "proved", standing.reason)
     try:
         found = inputs.load(recipe)

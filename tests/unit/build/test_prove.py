@@ -1,6 +1,7 @@
 """Test `trainwright prove`: which images in which order, what is left and why, and how it goes on."""
 
 import json
+import re
 import shutil
 import time
 from collections.abc import Callable
@@ -13,7 +14,7 @@ from typing import Any
 import pytest
 import requests
 
-from trainwright.build import disk, image_tests, loopback, proofs, prove, recording
+from trainwright.build import disk, image_tests, loopback, proof_code, proofs, prove, recording
 from trainwright.core import process, project, store
 from trainwright.core.errors import BuildError, EnvironmentProblem, LockError, NotRunError, TrainwrightError
 from trainwright.core.files import only_one
@@ -96,7 +97,10 @@ def world(monkeypatch: pytest.MonkeyPatch) -> World:
             return [{"why": ""}], made.refused
         key = inputs.load(recipe, as_locked=True).key
         where = Where(architecture="x86_64", cpus=2, engine="28")
-        said = Record(key=key, digest="sha256:" + "d" * 64, day=date(2026, 11, 26), tests={"image": 3}, where=where)
+        tests = dict.fromkeys((kind for kind in proof_code.kinds(recipe) if kind != "probe"), 3)
+        proof = proof_code.digest(recipe)
+        day, digest = date(2026, 11, 26), "sha256:" + "d" * 64
+        said = Record(key=key, digest=digest, day=day, tests=tests, where=where, proof=proof)
         path = proofs.record_path(recipe)
         path.parent.mkdir(exist_ok=True)
         path.write_text(proofs.dump(said))
@@ -319,6 +323,16 @@ def test_an_interrupt_tells_how_far_it_came_and_the_same_command_goes_on(cli: Cl
     assert ended.code == 0, ended.err
     assert list(rows(ended)) == [SAGEMAKER, JAX]
     assert world.held == set()
+
+
+def test_an_image_that_other_tests_proved_is_proved_again(cli: Cli, tree: Path, world: World) -> None:
+    assert cli(tree, "prove", EC2).code == 0
+    path = proofs.record_path(load_intent(tree).recipe(EC2))
+    path.write_text(re.sub(r'(?m)^proof = ".*"$', f'proof = "{"0" * 64}"', path.read_text()))
+    assert rows(cli(tree, "prove", "--dry-run", EC2, "--json"))[EC2]["reason"].startswith("its tests or the code that")
+    assert rows(cli(tree, "prove", EC2, "--json"))[EC2]["state"] == "proved"
+    assert world.did("test") == [EC2, EC2]
+    assert rows(cli(tree, "prove", EC2, "--json")) == {}
 
 
 @pytest.mark.parametrize("place", ["test", "remove", "prune"])
