@@ -76,7 +76,10 @@ def standing(recipe: Recipe) -> Standing:
 
 
 def due(recipe: Recipe, found: Standing) -> str:
-    """Return why an image is to be proved, or proved again; "" if its record matches the present key and the present proving code."""
+    """Return why an image is to be proved, or proved again.
+
+    "" if its record matches the present key and the present proving code.
+    """
     if found.state != "proved" or found.record is None:
         return found.reason
     record = found.record
