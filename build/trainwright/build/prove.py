@@ -33,7 +33,7 @@ from trainwright.core.errors import (
     TrainwrightError,
 )
 from trainwright.core.files import only_one, write
-from trainwright.core.progress import Say, counted
+from trainwright.core.progress import Say, counted, few
 from trainwright.docker import buildx, engine
 from trainwright.image import inputs
 from trainwright.image.inputs import Inputs
@@ -437,8 +437,7 @@ def reason(said: str) -> str:
         elif match := re.match(r"(?:FAILED|ERROR) (\S.*)", line):
             failed.append(match[1])
     why = "" if "its output is above" in why else why.strip().splitlines()[-1] if why.strip() else ""
-    more = f", and {len(failed) - 1} more" if len(failed) > 1 else ""
-    return ": ".join(filter(None, (found, why, failed[0] + more if failed else "")))
+    return ": ".join(filter(None, (found, why, few(failed, 1))))
 
 
 # --- disk ------------------------------------------------------------------------------------------------------------

@@ -6,6 +6,7 @@ from pathlib import Path
 
 from trainwright.build.state import read_image
 from trainwright.core.errors import ConfigError, NotRunError, TestError
+from trainwright.core.progress import few
 from trainwright.diagnose import causes as signatures
 from trainwright.diagnose.log_lines import STANDARD_INPUT, cut, opened
 from trainwright.diagnose.nccl_debug import Seen
@@ -130,9 +131,8 @@ def _because(one: Verdict) -> list[str]:
 
 
 def _in_short(one: Verdict) -> str:
-    first, *more = _because(one)
     cause = f" ({one.cause})" if one.cause else ""
-    return f"{one.file}: {one.verdict}{cause}: {first}" + (f", and {len(more)} more" if more else "")
+    return f"{one.file}: {one.verdict}{cause}: {few(_because(one), 1)}"
 
 
 def recordable(root: Path, identity: str, files: list[str]) -> Recipe:

@@ -14,7 +14,7 @@ from trainwright.build import build as build_build
 from trainwright.core import store
 from trainwright.core.errors import BuildError, NotRunError
 from trainwright.core.files import write
-from trainwright.core.progress import Progress, Say
+from trainwright.core.progress import Progress, Say, few
 from trainwright.core.toml import load
 from trainwright.docker import engine, oci_layout
 from trainwright.graft import files, lock, look, recorded, with_file
@@ -32,7 +32,6 @@ from trainwright.publish import attest, licences, twins
 from trainwright.registry import client
 from trainwright.registry.settings import Place, publication
 
-SHOWN = 5  # differences in an error
 STARTED = "trainwright was started"
 ROOT = "0"  # the user of an image that names none
 
@@ -91,11 +90,10 @@ def prove(intent: Intent, found: Found, made: Plan, one: Graft, say: Say) -> tup
     after = look.look(intent, one.name, say)
     wrong = list(differences(found, after, made, one))
     if wrong:
-        rest = f" (and {len(wrong) - SHOWN} more)" if len(wrong) > SHOWN else ""
         raise BuildError(
             f"{one.id} is not the image below it: {wrong[0]}",
             where=found.pinned,
-            why="; ".join(wrong[:SHOWN]) + rest,
+            why=few(wrong),
             fix=f"docker run --rm -it {found.pinned} sh",
         )
     if one.inputs.variant.target == "sagemaker":
@@ -201,7 +199,7 @@ def _inside(before: Inside, after: Inside, one: Graft) -> Iterator[str]:
         if now is None or now.packages != wanted:
             held = now.packages if now else {}
             wrong = sorted({name for name, _ in wanted.items() ^ held.items()})
-            yield f"packages of {python.path}: {', '.join(wrong[:SHOWN])}"
+            yield f"packages of {python.path}: {few(wrong)}"
         elif now.components != {**now.components, **python.components}:
             yield f"what {python.path} imports changed: {now.components!r}"[:400]
     for what, old, new_rows in (

@@ -8,6 +8,7 @@ from typing import TypeVar
 from pydantic import Field, ValidationError
 
 from trainwright.core.errors import TrainwrightError
+from trainwright.core.progress import few
 from trainwright.core.toml import Model, parse_json, read
 from trainwright.matrix.records import GRAFT
 
@@ -46,8 +47,7 @@ class Result(Model):
 
 
 def _short(values: list[str]) -> str:
-    rest = f" and {len(values) - SHOWN} more" if len(values) > SHOWN else ""
-    return ", ".join(values[:SHOWN]) + rest
+    return few(values, SHOWN, ", ")
 
 
 def read_result(out: Path) -> Result | None:

@@ -6,7 +6,7 @@ from typing import Any
 from packaging.utils import canonicalize_name
 
 from trainwright.core.errors import BuildError, TrainwrightError
-from trainwright.core.progress import Say
+from trainwright.core.progress import Say, few
 from trainwright.docker.oci_layout import DOCKERS, OCIS, Kinds
 from trainwright.graft import build, files, look, recorded
 from trainwright.graft.files import Graft
@@ -16,7 +16,6 @@ from trainwright.image import tags
 from trainwright.image.inputs import Distribution
 from trainwright.inspect.verify_published import Known
 from trainwright.matrix.matrix import Intent
-from trainwright.publish import provenance
 from trainwright.publish import sbom as sboms
 
 
@@ -94,7 +93,7 @@ def contents(intent: Intent, one: Recorded, made: Graft, uri: str, say: Say) -> 
     """
     after = without_secrets(look.look(intent, uri, say))
     if wrong := list(build.differences(one.found, after, one.made, made)):
-        raise BuildError(provenance.few(wrong))
+        raise BuildError(few(wrong))
     build.check(intent, one.recipe.id, uri, after.config.user)
     if one.recipe.variant.target == "sagemaker":
         build.enter(intent, one.recipe.id, uri, after)

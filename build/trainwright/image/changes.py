@@ -7,6 +7,7 @@ from typing import Literal, NamedTuple
 
 from trainwright.core import checkout
 from trainwright.core.errors import ConfigError, TrainwrightError
+from trainwright.core.progress import few
 from trainwright.core.toml import Model
 from trainwright.image import inputs
 from trainwright.image.inputs import Inputs
@@ -131,8 +132,7 @@ def sentence(found: list[Difference]) -> str:
     parts = []
     for kind in dict.fromkeys(difference.kind for difference in found):
         rows = [str(difference) for difference in found if difference.kind == kind]
-        more = f" and {len(rows) - SHOWN} more" if len(rows) > SHOWN else ""
-        parts.append(f"{kind}{'s' * (len(rows) > 1)} {', '.join(rows[:SHOWN])}{more}")
+        parts.append(f"{kind}{'s' * (len(rows) > 1)} {few(rows, SHOWN, ', ')}")
     return "; ".join(parts)
 
 

@@ -7,6 +7,7 @@ from typing import Any
 from packaging.utils import canonicalize_name
 
 from trainwright.core.errors import BuildError
+from trainwright.core.progress import few
 from trainwright.core.toml import Model
 from trainwright.matrix.matrix import Recipe
 from trainwright.matrix.model import Lock, Package
@@ -167,10 +168,9 @@ def compare(
 def refuse(recipe: Recipe, differences: list[str]) -> None:
     """Raise BuildError with the first differences, if there are any."""
     if differences:
-        rest = f" (and {len(differences) - 5} more)" if len(differences) > 5 else ""
         raise BuildError(
             f"{recipe.id} differs from its lock: {differences[0]}",
-            why="; ".join(differences[:5]) + rest,
+            why=few(differences),
             where=recipe.variant.lock_file,
             fix=f"trainwright lock {recipe.words}, then trainwright build {recipe.words}",
         )

@@ -5,6 +5,7 @@ from fnmatch import fnmatchcase
 from pathlib import PurePosixPath
 from typing import Any, Literal
 
+from trainwright.core.progress import few
 from trainwright.core.toml import Model
 from trainwright.image.declared import PLACE
 from trainwright.image.probe import Findings
@@ -101,7 +102,7 @@ def _component(name: str, facts: Mapping[str, Any], parent: Look, child: Look) -
         state=state,
         was=was,
         now=now,
-        where=_some([f"{path} is gone" for path in [*gone, *lost]] or [*changed, *more]),
+        where=few([f"{path} is gone" for path in [*gone, *lost]] or [*changed, *more], 1),
         # A child may change what ranks neither compute nor communicate with, but a job that needs a removed one fails.
         refused=state == "removed" or (state != "unchanged" and _matters(facts)),
         traces=tuple(touched)
@@ -130,10 +131,6 @@ def _mapped_elsewhere(name: str, parent: Look, child: Look) -> set[str]:
         return set()
     before = {path for paths in parent.findings.mapped.values() for path in paths}
     return {path for paths in child.findings.mapped.values() for path in paths} - before
-
-
-def _some(items: list[str]) -> str:
-    return f"{items[0]}{f' and {len(items) - 1} more' if len(items) > 1 else ''}" if items else ""
 
 
 def _traces_of_package(name: str) -> tuple[str, ...]:

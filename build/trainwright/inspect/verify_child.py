@@ -17,7 +17,7 @@ from trainwright.build.image_tests import image_tests
 from trainwright.core import store
 from trainwright.core.errors import BuildError, ConfigError, NotRunError, TrainwrightError
 from trainwright.core.files import write
-from trainwright.core.progress import Say
+from trainwright.core.progress import Say, few
 from trainwright.core.toml import Model
 from trainwright.docker import engine
 from trainwright.image import declared, inputs, tags
@@ -98,7 +98,7 @@ def judge(verdict: Verdict) -> None:
     raise BuildError(
         f"{verdict.image} does not carry {verdict.id} unchanged: {told[0]}",
         where=refused[0].by,
-        why="; ".join(told[:5]) + (f" (and {len(told) - 5} more)" if len(told) > 5 else ""),
+        why=few(told),
         fix="; ".join(dict.fromkeys(row.fix or TAKE_OUT for row in refused)),
     )
 

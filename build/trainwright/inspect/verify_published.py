@@ -22,7 +22,7 @@ from trainwright.core.errors import (
     TrainwrightError,
     did_you_mean,
 )
-from trainwright.core.progress import Say, counted
+from trainwright.core.progress import Say, counted, few
 from trainwright.core.toml import Model
 from trainwright.docker import engine, oci_layout, zstd_twin
 from trainwright.docker.oci_layout import Kinds
@@ -256,7 +256,7 @@ def _media_types(manifest: dict[str, Any], kinds: Sequence[Kinds]) -> Row:
     """Check that the manifest is of a single-platform image with allowed media types; SageMaker requires Docker's."""
     wrong = [documents.other_kinds(manifest, one) for one in kinds]
     if all(wrong):
-        return Row(check="media types", state="failed", detail=provenance.few(wrong[0]))
+        return Row(check="media types", state="failed", detail=few(wrong[0]))
     form = kinds[wrong.index([])]
     which = "Docker media types" if form == oci_layout.DOCKERS else "OCI media types, which SageMaker does not pull"
     said = f"one image with {len(manifest['layers'])} layers, {client.size_of(manifest)} bytes, {which}"
@@ -266,7 +266,7 @@ def _media_types(manifest: dict[str, Any], kinds: Sequence[Kinds]) -> Row:
 def _twin_media_types(repository: str, digest: str) -> Row:
     manifest = client.manifest(repository, digest)
     if wrong := documents.other_kinds(manifest, zstd_twin.KINDS):
-        return Row(check="media types", state="failed", detail=provenance.few(wrong))
+        return Row(check="media types", state="failed", detail=few(wrong))
     said = f"a zstd twin with {len(manifest['layers'])} layers, {client.size_of(manifest)} bytes; SageMaker pulls none"
     return Row(check="media types", state="passed", detail=said)
 
@@ -381,4 +381,4 @@ def _contents(found: Inputs | None, uri: str, say: Say) -> str:
 
 def _refuse(problems: list[str]) -> None:
     if problems:
-        raise BuildError(provenance.few(problems))
+        raise BuildError(few(problems))

@@ -13,7 +13,7 @@ from typing import Any, Literal
 
 from trainwright.core import checkout, toml
 from trainwright.core.errors import BuildError, NotRunError, RegistryError, TrainwrightError
-from trainwright.core.progress import Say
+from trainwright.core.progress import Say, few
 from trainwright.core.toml import Model
 from trainwright.image.inputs import Inputs
 from trainwright.matrix.records import Check, Proof
@@ -191,7 +191,7 @@ def _no_provenance(found: Inputs, place: Place, public: Path, policy: Signature)
     problems = [provenance.differences(found, policy.builder, said, place.digest) for said in statements]
     if [] in problems:
         return ""
-    return why or provenance.few(problems[-1])
+    return why or few(problems[-1])
 
 
 def _predicate(statement: dict[str, Any]) -> dict[str, Any]:

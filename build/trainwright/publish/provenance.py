@@ -15,7 +15,6 @@ if TYPE_CHECKING:
 TYPE = "https://slsa.dev/provenance/v1"
 BUILD_TYPE = "urn:trainwright:image:1"  # docs/how-to.md documents its parameters
 CHECKOUT = "checkout"  # name of the dependency that is this source tree
-SHOWN = 5  # differences that one sentence lists
 
 
 def predicate(found: "Inputs", builder: str, commit: str = "") -> dict[str, Any]:
@@ -146,9 +145,3 @@ def _missing(wanted: Iterable[dict[str, Any]], said: Iterable[dict[str, Any]]) -
         if own[name, uri] != other[name, uri]
     ]
     return sorted(rows)
-
-
-def few(problems: list[str]) -> str:
-    """Join many sentences to one line, shortened."""
-    rest = f" (and {len(problems) - SHOWN} more)" if len(problems) > SHOWN else ""
-    return "; ".join(problems[:SHOWN]) + rest

@@ -6,7 +6,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
-from trainwright.core.progress import counted
+from trainwright.core.progress import counted, few
 from trainwright.core.toml import Model
 from trainwright.matrix.records import Check
 
@@ -68,9 +68,8 @@ def judge(scan: Scan, policy: ScanPolicy, today: date) -> Check:
     if not refused:
         answered = f"; each is allowed by publish.toml: {', '.join(sorted({f.id for f in grave}))}" * bool(grave)
         return Check(state="passed", detail=counts + answered)
-    told = [f"{finding}{_expiry(expired, finding)}" for finding in refused[:SHOWN]]
-    more = f" and {len(refused) - SHOWN} more" * (len(refused) > SHOWN)
-    return Check(state="failed", detail=f"{counts}: {'; '.join(told)}{more}")
+    told = [f"{finding}{_expiry(expired, finding)}" for finding in refused]
+    return Check(state="failed", detail=f"{counts}: {few(told, SHOWN)}")
 
 
 def idle(scan: Scan, policy: ScanPolicy) -> list[str]:

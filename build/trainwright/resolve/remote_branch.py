@@ -5,6 +5,7 @@ from typing import Literal, NamedTuple
 
 from trainwright.core import checkout
 from trainwright.core.errors import ConfigError
+from trainwright.core.progress import few
 
 MARK = "Written-by: trainwright update"  # the last line of a commit's message, by which its branch is known again
 Pushed = Literal["pushed", "there already", ""]
@@ -21,10 +22,9 @@ class Tip(NamedTuple):
 def refuse_uncommitted(root: Path) -> None:
     """Check that nothing is uncommitted, because the branch starts from the last commit. Raises ConfigError."""
     if files := checkout.uncommitted(root):
-        more = f" and {len(files) - 1} more" if len(files) > 1 else ""
         raise ConfigError(
             "the checkout has uncommitted changes, which the pushed branch would not have",
-            where=f"{files[0]}{more}",
+            where=few(files, 1),
             fix="git stash, or commit them",
         )
 

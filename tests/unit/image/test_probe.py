@@ -221,7 +221,7 @@ def test_refusal_names_the_first_and_counts_the_rest(found: Inputs) -> None:
     with pytest.raises(BuildError, match="differs from its lock: one") as raised:
         probe.refuse(found.recipe, ["one", "two", "three", "four", "five", "six", "seven"])
     assert raised.value.exit_code == 5
-    assert raised.value.why == "one; two; three; four; five (and 2 more)"
+    assert raised.value.why == "one; two; three; four; five and 2 more"
 
 
 @pytest.mark.parametrize(

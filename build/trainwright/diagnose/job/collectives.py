@@ -4,6 +4,7 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
+from trainwright.diagnose.job.ranks import named
 from trainwright.diagnose.job.recorder import Dump, Entry
 
 UNEVEN = {
@@ -87,7 +88,7 @@ def _apart(dumps: Sequence[Dump]) -> Difference | None:
             return None
         (role, mine), (usual_role, usual) = here[ranks[0]], most
         told = f"call {at + 1} of those that all ranks recorded: "
-        told += f"{_ranks(ranks)} called {mine} in group {role} of its own, "
+        told += f"{named(ranks)} called {mine} in group {role} of its own, "
         told += f"all others {usual} in group {usual_role} of theirs"
         return Difference(ranks, at, "another order of calls, or one too many or too few", told, few=True)
     return None
@@ -113,7 +114,7 @@ def _told(rows: dict[int, dict[int, Entry]], odd: list[int], seq: int, most: str
         kind = "called twice"
     else:
         kind = "left out, or in another order"
-    told = f"collective {seq}: {_ranks(odd)} called {mine.words}, the others {usual.words}"
+    told = f"collective {seq}: {named(odd)} called {mine.words}, the others {usual.words}"
     return Difference(odd, seq, kind, told, few)
 
 
@@ -139,8 +140,3 @@ def last(dumps: Iterable[Dump]) -> Last | None:
     called = {rank for rank, one in ends.items() if one.seq == seq}
     words = next(one.words for one in ends.values() if one.seq == seq)
     return Last(seq, called, {rank: one.seq for rank, one in ends.items() if one.seq < seq}, words)
-
-
-def _ranks(numbers: list[int]) -> str:
-    shown = ", ".join(map(str, numbers[:6])) + (f" and {len(numbers) - 6} more" if len(numbers) > 6 else "")
-    return ("rank " if len(numbers) == 1 else "ranks ") + shown

@@ -10,9 +10,9 @@ from trainwright.diagnose import stragglers
 from trainwright.diagnose.causes import Cause
 from trainwright.diagnose.job import pace, said
 from trainwright.diagnose.job.collect import Left, streams
-from trainwright.diagnose.job.ranks import Job, Rank, known
+from trainwright.diagnose.job.ranks import Job, Rank, known, named
 from trainwright.diagnose.job.streams import Key
-from trainwright.diagnose.job.verdict import FOLLOWED, SILENT, Verdict, judged, named, same
+from trainwright.diagnose.job.verdict import FOLLOWED, SILENT, Verdict, judged, same
 from trainwright.diagnose.reader import Reader
 
 MOST_STRANGERS = 4  # logs of unknown ranks that are named

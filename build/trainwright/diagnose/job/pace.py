@@ -7,9 +7,9 @@ from pathlib import Path
 from trainwright.core.errors import ConfigError
 from trainwright.diagnose import log_lines
 from trainwright.diagnose.anchors import literals
-from trainwright.diagnose.job.ranks import Job
+from trainwright.diagnose.job.ranks import Job, named
 from trainwright.diagnose.job.recorder import Dump
-from trainwright.diagnose.job.verdict import LATE, Verdict, named
+from trainwright.diagnose.job.verdict import LATE, Verdict
 from trainwright.diagnose.log_lines import LOOKED_AT, unprefixed
 from trainwright.diagnose.stragglers import Late, Paces, Settings, of_arrivals, seconds
 

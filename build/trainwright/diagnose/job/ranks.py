@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from itertools import pairwise
 
 from trainwright.core.errors import masked
+from trainwright.core.progress import few
 from trainwright.diagnose.answer import answer, found, raised_around, sentence
 from trainwright.diagnose.causes import Cause, Finding
 from trainwright.diagnose.job.ras import Ras
@@ -23,6 +24,7 @@ SIGNALS = {
     "Terminated": -15,
 }
 MOST_RANKS = 100_000
+SHOWN = 8  # ranks that a sentence names
 UNNAMED = "unnamed"  # a group of NCCL that no line names
 Communicator = tuple[int, int, Stream]  # how many ranks it has, the number of one of them in it, who says so
 DEFAULT = ("", "0")  # what PyTorch's lines call the group of all ranks
@@ -106,6 +108,16 @@ class Job:
         if number not in self.ranks and len(self.ranks) < MOST_RANKS:
             self.ranks[number] = Rank(number)
         return self.ranks.get(number) or Rank(number)
+
+
+def named(numbers: list[int]) -> str:
+    """Format rank numbers: rank 3; ranks 0-2, 5."""
+    spans, rest = list[str](), sorted(numbers)
+    while rest:
+        end = next((n for n in range(1, len(rest)) if rest[n] != rest[0] + n), len(rest))
+        spans.append(str(rest[0]) if end == 1 else f"{rest[0]}-{rest[end - 1]}" if end > 2 else f"{rest[0]}, {rest[1]}")
+        rest = rest[end:]
+    return ("rank " if len(numbers) == 1 else "ranks ") + few(spans, SHOWN, ", ")
 
 
 def known(

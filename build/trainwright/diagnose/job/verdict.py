@@ -9,14 +9,13 @@ from trainwright.core.progress import counted
 from trainwright.diagnose.answer import answer
 from trainwright.diagnose.causes import Cause
 from trainwright.diagnose.job import collectives
-from trainwright.diagnose.job.ranks import UNNAMED, Event, Job, Rank
+from trainwright.diagnose.job.ranks import SHOWN, UNNAMED, Event, Job, Rank, named
 
 FIRST, FOLLOWED, SILENT, MISSING, LATE, DIFFERS, FINE = (
     "first", "followed", "silent", "never arrived", "late", "differs", "fine",
 )  # fmt: skip
 KILLED, STOPPED, ABORTED, INTERRUPTED = -9, -15, -6, -2
 ABORTS = re.compile(rf"{ABORTED}\)|return code = {ABORTED}\b|exit code {128 - ABORTED}\b")  # torchrun, DeepSpeed, srun
-SHOWN = 8  # ranks that a sentence names
 ALIKE = 3  # ranks with one call under one number, which are of one group, though no line names it
 
 
@@ -42,17 +41,6 @@ def judged(job: Job) -> Verdict:
     for rank in job.ranks.values():
         rank.state = _state(rank, verdict)
     return verdict
-
-
-def named(numbers: list[int]) -> str:
-    """Format rank numbers: rank 3; ranks 0-2, 5."""
-    spans, rest = list[str](), sorted(numbers)
-    while rest:
-        end = next((n for n in range(1, len(rest)) if rest[n] != rest[0] + n), len(rest))
-        spans.append(str(rest[0]) if end == 1 else f"{rest[0]}-{rest[end - 1]}" if end > 2 else f"{rest[0]}, {rest[1]}")
-        rest = rest[end:]
-    shown = ", ".join(spans[:SHOWN]) + (f" and {len(spans) - SHOWN} more" if len(spans) > SHOWN else "")
-    return ("rank " if len(numbers) == 1 else "ranks ") + shown
 
 
 def _found(job: Job, cause: str, ranks: list[int], evidence: list[str], state: str) -> Verdict:

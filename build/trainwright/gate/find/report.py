@@ -6,11 +6,13 @@ from collections.abc import Sequence
 from typing import Any
 
 from trainwright.core.errors import NotRunError, TestError
+from trainwright.core.progress import few
 from trainwright.gate.find import evidence
 from trainwright.gate.find.model import Cluster, Culprit, Settings, ladder
 from trainwright.gate.find.search import Found
 
 SHOWN = 12  # runs, hosts
+HOSTS = 4  # of one run
 DRAIN = {
     "slurm": "scontrol update nodename={host} state=drain reason={reason}",
     "kubernetes": "kubectl cordon {host}",
@@ -102,8 +104,7 @@ def lines(
     shown = one.runs if one.state != "nobody" else []
     for place in shown[:SHOWN]:
         result, score = found.results[place], found.belief.scores[place]
-        hosts = ", ".join(cluster.names[host] for host in result.test.hosts[:4])
-        hosts += f" and {len(result.test.hosts) - 4} more" if len(result.test.hosts) > 4 else ""
+        hosts = few([cluster.names[host] for host in result.test.hosts], HOSTS, ", ")
         what = f"{result.kind}: {result.why}" if score is None else f"{slower(score, found.belief.sd):.0%} slower"
         said.append(f"  round {result.round}: {hosts}: {what}" + (f" ({result.log})" if result.log else ""))
     if len(shown) > SHOWN:

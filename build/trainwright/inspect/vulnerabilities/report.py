@@ -9,6 +9,7 @@ from typing import Any
 
 from trainwright.core import progress
 from trainwright.core.errors import BuildError, ConfigError, NotRunError
+from trainwright.core.progress import few
 from trainwright.core.toml import Model
 from trainwright.inspect.vulnerabilities import contents, osv, snapshot
 from trainwright.inspect.vulnerabilities.contents import Contents
@@ -85,10 +86,7 @@ def judged(found: Report, root: Path) -> str:
     counted = {"fixed": image.fixable, "any": image.counted, "none": []}[said.fails_with]
     if counted:
         rows = [f"{one.id} in {one.package} {one.version}{one.fixed and f', fixed in {one.fixed}'}" for one in counted]
-        more = f" and {len(rows) - SHOWN} more" if len(rows) > SHOWN else ""
-        raise BuildError(
-            f"{len(rows)} known{' with a correction' * (said.fails_with == 'fixed')}: {'; '.join(rows[:SHOWN])}{more}"
-        )
+        raise BuildError(f"{len(rows)} known{' with a correction' * (said.fails_with == 'fixed')}: {few(rows, SHOWN)}")
     if lacking := [str(row) for row in image.not_covered if row.ecosystem]:
         raise NotRunError(f"{cell(image)}; {'; '.join(lacking)}")
     if found.stale:

@@ -15,10 +15,10 @@ from trainwright.commands import register
 from trainwright.commands.options import app
 from trainwright.core.errors import ConfigError
 from trainwright.diagnose.causes import load_causes
-from trainwright.diagnose.job.ranks import Event, known
+from trainwright.diagnose.job.ranks import Event, known, named
 from trainwright.diagnose.job.said import Words, load_settings
 from trainwright.diagnose.job.streams import Splitter, keyed, labels
-from trainwright.diagnose.job.verdict import elsewhere, named
+from trainwright.diagnose.job.verdict import elsewhere
 from trainwright.diagnose.reader import Reader
 from trainwright.diagnose.reader import load_settings as reader_settings
 

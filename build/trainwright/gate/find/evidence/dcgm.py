@@ -9,6 +9,7 @@ import json
 from collections.abc import Iterator
 from typing import Any
 
+from trainwright.core.progress import few
 from trainwright.gate.find.evidence import Heard, absent
 from trainwright.gate.find.model import Sign
 
@@ -56,8 +57,7 @@ def verdict(text: str) -> tuple[str, str]:
         return "not there", f"dcgmi gave no result: {error[:160]}"
     failed = [(name, one) for category, name, one in results if _fails(category, one)]
     if failed:
-        told = "; ".join(f"{name} {_entity(one)}: {_warning(one)}" for name, one in failed[:SHOWN])
-        return "bad", told + (f"; and {len(failed) - SHOWN} more" if len(failed) > SHOWN else "")
+        return "bad", few([f"{name} {_entity(one)}: {_warning(one)}" for name, one in failed], SHOWN)
     passed = sum(str(one.get("status", "")).lower() == "pass" for *_, one in results)
     if not passed:
         return "not there", "dcgmi ran no test: all were skipped"
