@@ -663,7 +663,7 @@ def test_each_exit_code_has_its_class() -> None:
             "error: x failed its image tests\n  where: y\n  why:   exit code 1; its output is above\n",
             "x failed its image tests",
         ),
-        ("FAILED tests/a.py::b - no\nFAILED tests/a.py::c\n", "tests/a.py::b - no, and 1 more"),
+        ("FAILED tests/a.py::b - no\nFAILED tests/a.py::c\n", "tests/a.py::b - no and 1 more"),
         ("FAILED t::b\nerror: x\n  why:   y\n", "x: y: t::b"),
     ],
 )
