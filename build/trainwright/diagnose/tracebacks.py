@@ -163,8 +163,8 @@ class Tracebacks:
         if number in self.harmless or not (raised := ALONE.match(text)):
             return False
         kind, said = raised["type"].rpartition(".")[2], (raised["message"] or raised["said"]).strip()
-        message = masked(said.removesuffix('"' if text.startswith(QUOTED) else ""))[:MOST_TEXT]
-        found = Exception_(kind, message, number, number, rank, "", masked(text)[:MOST_TEXT], None, progress)
+        message = _kept(said.removesuffix('"' if text.startswith(QUOTED) else ""))
+        found = Exception_(kind, message, number, number, rank, "", _kept(text), None, progress)
         before = self.lone[-1] if self.lone else None
         if text.startswith(CAUSED) and before and before.rank == rank and number - before.number <= JAVA_STACK:
             self.lone.pop()  # what caused the exception stands below it
@@ -178,8 +178,8 @@ class Tracebacks:
     def add(self, text: str) -> None:
         """Add a line to the message of the last exception without its traceback."""
         one = self.lone[-1]
-        one.message = masked(f"{one.message} {text}")[:MOST_TEXT]
-        one.text = masked(f"{one.text} {text}")[:MOST_TEXT]
+        one.message = _kept(f"{one.message} {text}")
+        one.text = _kept(f"{one.text} {text}")
 
     def begin(self, text: str, number: int, rank: str, when: Moment | None, handled: bool = False) -> None:
         """Open a traceback at its first line, or at a frame if none of this rank is open.
@@ -233,8 +233,8 @@ class Tracebacks:
                 del self._open[rank]
                 return
             if text.strip() and HEADS.search(one.ended.text):
-                one.ended.number, one.ended.text = number, masked(f"{one.ended.text} {text.strip()}")[:MOST_TEXT]
-            one.ended.message = masked(f"{one.ended.message} {text.strip()}".strip())[:MOST_TEXT]
+                one.ended.number, one.ended.text = number, _kept(f"{one.ended.text} {text.strip()}")
+            one.ended.message = _kept(f"{one.ended.message} {text.strip()}".strip())
             one.more += 1
             if one.more >= MOST_MORE or not HEADS.search(one.ended.text) or not text.strip():
                 del self._open[rank]
@@ -288,19 +288,19 @@ class Tracebacks:
         assert found
         found.kind, found.message = (
             raised["type"].rpartition(".")[2],
-            masked((raised["message"] or "").strip())[:MOST_TEXT],
+            _kept((raised["message"] or "").strip()),
         )
-        found.number, found.text, found.where = number, masked(text)[:MOST_TEXT], masked(one.own or one.last)
+        found.number, found.text, found.where = number, _kept(text), masked(one.own or one.last)
         return found
 
     def _add(self, raised: re.Match[str], one: _Open, text: str, number: int, rank: str, progress: int) -> Exception_:
         kind = raised["type"].rpartition(".")[2]
-        message = masked((raised["message"] or _asserted(kind, one.source)).strip())[:MOST_TEXT]
+        message = _kept((raised["message"] or _asserted(kind, one.source)).strip())
         where, rank = (
             masked(one.own or one.last),
             one.rank or (rank if rank.isdecimal() or LOCAL.fullmatch(rank) else ""),
         )
-        text = masked(text)[:MOST_TEXT]
+        text = _kept(text)
         found = Exception_(
             kind, message, number, one.begun, rank, where, text, one.when, progress, one.program, one.handled
         )
@@ -309,6 +309,10 @@ class Tracebacks:
         else:
             self.last = [*self.last[1 - KEPT :], found]
         return found
+
+
+def _kept(text: str) -> str:
+    return masked(text)[:MOST_TEXT]
 
 
 def on_rank(rank: str) -> str:
