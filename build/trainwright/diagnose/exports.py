@@ -28,6 +28,7 @@ ISO = re.compile(r"\d{4}-\d\d-\d\d[T ]\d\d:\d\d:\d\d(?:[.,]\d{1,9})?")
 STREAM = re.compile(r"(?:^|/)(algo-\d{1,6})-\d{10}$|containers\.([^_]{1,253})_")
 LONGEST_NAME = 253  # characters of a writer's name
 BEGINS = re.compile(r"\S")
+TRACEBACK = "Traceback (most recent call last):\n"
 # The text output of `aws logs get-log-events` and `filter-log-events`; `aws logs tail` of a SageMaker job.
 TEXTS = re.compile(
     r"EVENTS\t(?:\d+\t\d{13}\t(?P<stream>[^\t]+)|\d{13})\t(?P<message>.*)\t(?P<timestamp>\d{13})"
@@ -98,6 +99,7 @@ ENVELOPES = (
     Envelope(("level", "message", "timestamp"), "message", TIMES, level="level"),
     Envelope(("level", "message", "time"), "message", TIMES, level="level"),
     Envelope(("severity", "message"), "message", TIMES, level="severity"),
+    Envelope(("log_level", "errorMessage"), "errorMessage", TIMES, level="log_level"),  # Lambda's runtime
     Envelope(("log.level", "message"), "message", TIMES, level="log.level"),
     Envelope(("text", "record.level.name"), "text", "record.time.timestamp"),
     # torchrun's error.json: torch/distributed/elastic/multiprocessing/errors/error_handler.py
@@ -413,6 +415,7 @@ def _first(record: Record, names: str) -> Any:
 
 def _logged(one: Envelope, record: Record) -> str:
     """Return a logger's message behind its level, with its other fields; what was raised stands below it."""
+    record = {**record, **_tracebacks(record)}
     level = str(_field(record, one.level)).upper()
     known = (one.text, one.level, *one.when.split())
     others = [(name, value) for name, value in _flat(record) if name not in known]
@@ -423,6 +426,30 @@ def _logged(one: Envelope, record: Record) -> str:
         elif isinstance(value, str | int | float) and value != "":
             beside.append(f"{name}={value}")
     return "\n".join([" ".join([f"{level}: {record[one.text]}", *beside]), *raised])
+
+
+def _tracebacks(record: Record) -> Record:
+    """Return the fields of a record that hold a traceback in parts, as Python prints it.
+
+    structlog's dict_tracebacks has the last exception first, each with its frames; awslambdaric has frames as texts.
+    """
+    found = dict[str, Any]()
+    if told := [_printed(one) for one in _list(record.get("exception")) if isinstance(one, dict) and "exc_type" in one]:
+        found["exception"] = "\n\nThe above exception was the direct cause of the following exception:\n\n".join(
+            told[::-1]
+        )
+    if (frames := _list(record.get("stackTrace"))) and (kind := record.get("errorType")):
+        above = "".join(f"{str(frame).removesuffix(chr(10))}\n" for frame in frames)
+        found["stackTrace"] = f"{TRACEBACK}{above}{kind}: {record.get('errorMessage')}"
+    return found
+
+
+def _printed(one: Record) -> str:
+    frames = [frame for frame in _list(one.get("frames")) if isinstance(frame, dict)]
+    lines = [
+        f'  File "{frame.get("filename")}", line {frame.get("lineno")}, in {frame.get("name")}' for frame in frames
+    ]
+    return TRACEBACK + "\n".join([*lines, f"{one['exc_type']}: {one.get('exc_value')}"])
 
 
 def _raised(name: str, value: Any) -> bool:

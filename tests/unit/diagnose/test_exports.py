@@ -295,6 +295,42 @@ def test_google_cloud_keeps_what_a_logger_raised(cli: Any, tmp_path: Path) -> No
     assert "raised ValueError" in cli(Path(__file__).parents[3], "diagnose", str(tmp_path / "log")).out
 
 
+FRAMES = ['  File "/job/a.py", line 9, in <module>\n    main()\n', '  File "/job/a.py", line 3, in load\n    d["b"]\n']
+LAMBDA = {"stackTrace": FRAMES, "errorType": "KeyError", "errorMessage": "'b'"}
+
+
+@pytest.mark.parametrize(
+    ("record", "raised"),
+    [
+        (  # structlog 25, dict_tracebacks: the last exception first
+            {
+                **{"event": "failed", "level": "error", "timestamp": "2026-11-27T23:29:27.2Z", "step": 3},
+                "exception": [
+                    {
+                        **{"exc_type": "ValueError", "exc_value": "no data", "is_cause": False},
+                        "frames": [{"filename": "/job/a.py", "lineno": 9, "name": "main", "locals": {}}],
+                    },
+                    {
+                        **{"exc_type": "KeyError", "exc_value": "'b'", "is_cause": True},
+                        "frames": [{"filename": "/job/a.py", "lineno": 3, "name": "load", "locals": {}}],
+                    },
+                ],
+            },
+            "KeyError: 'b', at /job/a.py:3 in load, which led to ValueError: no data",
+        ),
+        # awslambdaric 3: a logger's record, and what nobody caught
+        ({"timestamp": "2026-11-27T23:29:27Z", "level": "ERROR", "message": "failed", **LAMBDA}, "a.py:3 in load"),
+        (
+            {"timestamp": "2026-11-27T23:29:27Z", "log_level": "ERROR", **LAMBDA},
+            "KeyError: 'b', at /job/a.py:3 in load",
+        ),
+    ],
+)
+def test_a_traceback_in_parts(record: Record, raised: str, cli: Any, tmp_path: Path) -> None:
+    (tmp_path / "log").write_text(json.dumps(record) + "\n")
+    assert raised in cli(Path(__file__).parents[3], "diagnose", str(tmp_path / "log")).out
+
+
 def test_loguru(tmp_path: Path) -> None:
     record = {"level": {"name": "ERROR"}, "time": {"timestamp": BEGAN}, "message": "failed"}
     lines = read_text(json.dumps({"text": "\n".join(PLAIN[3:]) + "\n", "record": record}) + "\n", tmp_path)
