@@ -23,7 +23,7 @@ from trainwright.matrix.records import Check, Image
 
 # While one process reads the layers, which takes minutes for those of CUDA, the other one queries the container.
 SIDE_BY_SIDE = ("--numprocesses=auto", "--maxprocesses=2", "--dist=loadgroup", "--no-loadscope-reorder")
-UNUSED = ("-p", "no:hypothesispytest", "-p", "no:anyio")  # each process would import them
+UNUSED = ("-p", "no:hypothesispytest", "-p", "no:anyio")  # plugins of pytest that no image test uses
 NEEDED = ("pytest", "testinfra", "xdist")
 
 

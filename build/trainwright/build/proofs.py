@@ -75,18 +75,22 @@ def standing(recipe: Recipe) -> Standing:
     )
 
 
-def due(recipe: Recipe, found: Standing) -> str:
-    """Return why an image is to be proved, or proved again.
-
-    "" if its record matches the present key and the present proving code.
-    """
-    if found.state != "proved" or found.record is None:
-        return found.reason
-    record = found.record
+def changed(recipe: Recipe, record: Record) -> str:
+    """Return why a record is not about the present tests and proving code; "" if it is."""
     if record.proof is None:
         return f"the record of {record.day} does not say which tests and which code proved it"
     if record.proof != proof_code.digest(recipe):
         return f"its tests or the code that proves it changed since {record.day}"
+    return ""
+
+
+def due(recipe: Recipe, found: Standing) -> str:
+    """Return why CI proves an image again; "" if its record matches the present key and the present proving code."""
+    if found.state != "proved" or found.record is None:
+        return found.reason
+    record = found.record
+    if why := changed(recipe, record):
+        return why
     lacking = [kind for kind in proof_code.kinds(recipe) if kind != "probe" and kind not in record.tests]
     return f"the record of {record.day} has no {' and no '.join(lacking)} tests" if lacking else ""
 

@@ -38,6 +38,7 @@ from trainwright.docker import buildx, engine
 from trainwright.image import inputs
 from trainwright.image.inputs import Inputs
 from trainwright.matrix.matrix import Recipe, load_intent
+from trainwright.matrix.records import Standing
 from trainwright.registry import client
 from trainwright.resolve import fetch, foreign, upstream
 
@@ -115,7 +116,7 @@ def plan(recipes: Iterable[Recipe]) -> Plan:
     found = Plan([], [], 0, {})
     for recipe in recipes:
         standing = proofs.standing(recipe)
-        due = proofs.due(recipe, standing)
+        due = _due(recipe, standing)
         if not due:
             found.proved += 1
             continue
@@ -135,6 +136,13 @@ def plan(recipes: Iterable[Recipe]) -> Plan:
         found.reasons[recipe.id] = due
     found.images = order(found.images)
     return found
+
+
+def _due(recipe: Recipe, standing: Standing) -> str:
+    """Return why an image is to be proved, or proved again; "" for one that is proved by the present tests."""
+    if standing.state == "proved" and standing.record:
+        return proofs.changed(recipe, standing.record)
+    return standing.reason or standing.state
 
 
 def _unblocking(recipe: Recipe) -> str:
@@ -354,7 +362,7 @@ def _prove(identity: str, how: How, address: str) -> Row:
     if recipe is None:
         return Row(identity, "left", "it is not in the matrix any more", fix="trainwright list")
     standing = proofs.standing(recipe)
-    if not proofs.due(recipe, standing):
+    if not _due(recipe, standing):
         return Row(identity, "proved", standing.reason)
     try:
         found = inputs.load(recipe)

@@ -28,7 +28,7 @@ def prove(
     no_wait: NoWait = False,
     as_json: Json = False,
 ) -> None:
-    """Build, push to the registry on loopback, test and record each image that is not proved, or was so by other tests.
+    """Build, push to the registry on loopback, test and record each image that is not proved by the present tests.
 
     One image after the other, cheap ones first; an image that lacks an input or disk is left, with the reason. The
     same command goes on after an interrupt. Between images the build cache is pruned.

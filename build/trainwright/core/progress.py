@@ -13,6 +13,6 @@ def counted(number: int, noun: str) -> str:
 
 
 def few(values: Sequence[object], most: int = FEW, between: str = "; ") -> str:
-    """Join the first values, and say how many more there are: `a; b and 3 more`."""
+    """Join the first values, by default as sentences, and say how many more there are: `a; b and 3 more`."""
     more = f" and {len(values) - most} more" if len(values) > most else ""
     return between.join(map(str, values[:most])) + more

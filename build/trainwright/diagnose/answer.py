@@ -17,7 +17,6 @@ from trainwright.diagnose.survival import (
     LONG,
     NEAR,
     calm_since,
-    closes,
     complains,
     failed_lines,
     informs,
@@ -320,9 +319,7 @@ def _judged(reader: Reader, one: Finding) -> Finding:
     only_informs = one.cause.fatal and informs(reader, one.evidence[0][1])
     calm = CALM_FATAL if one.cause.fatal or one.cause.id == EXCEPTION else CALM_SOFT
     quiet = calm_since(reader, last, calm) or (went_on(reader, last, LONG) and not complains(reader))
-    ends_program = one.cause.fatal or (one.cause.id == EXCEPTION and bool(within and within.program))
-    closed = not ends_program and closes(reader, last)
-    return replace(one, survived=True) if only_informs or quiet or closed or went_on(reader, last, FAR) else one
+    return replace(one, survived=True) if only_informs or quiet or went_on(reader, last, FAR) else one
 
 
 def _before_the_end(reader: Reader, rows: list[Finding]) -> list[Finding]:

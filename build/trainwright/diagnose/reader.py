@@ -21,7 +21,7 @@ from trainwright.core.toml import Model, load
 from trainwright.diagnose.causes import LATER, MOST_TEXT, SURVIVED, Cause, Expression, Signatures
 from trainwright.diagnose.log_lines import LONGEST, LOOKED_AT, NUMBER, last_drawn, moment, unprefixed, writer
 from trainwright.diagnose.nccl_debug import Seen
-from trainwright.diagnose.tracebacks import BEGIN, CRASHED, FRAMES, HOOK, IGNORED, LOGGING, Tracebacks
+from trainwright.diagnose.tracebacks import BEGIN, FRAMES, HOOK, IGNORED, LOGGING, Tracebacks
 from trainwright.diagnose.writers import ANSI
 
 FILE = "dockerfiles/diagnose.toml"
@@ -216,7 +216,7 @@ class Reader:
             (CONDITION, self.signatures.conditions.anchors),
             (FACT, [word.encode() for word in FACTS]),
             (TABLE, [word.encode() for word in TABLES]),
-            (TRACEBACK, [one.encode() for one in (BEGIN, CRASHED, FRAMES, HOOK, IGNORED, LOGGING)]),
+            (TRACEBACK, [one.encode() for one in (BEGIN, FRAMES, HOOK, IGNORED, LOGGING)]),
             (PROGRESS, [word.encode() for word in settings.progress_words]),
             (SUSPECT, [word.encode() for word in settings.suspects]),
         ]

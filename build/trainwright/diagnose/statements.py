@@ -111,7 +111,8 @@ def _outlived(reader: Reader, number: int, strength: Strength, rank: str) -> boo
         return True
     most = QUIET if rank else CALM_SOFT if strength == "weak" else CALM_STATED
     calm = reader.lines - max(number, reader.complaint) > most
-    return (calm or closes(reader, number)) and not said_to_fail(reader, number)
+    over = calm or (strength == "weak" and closes(reader, number))
+    return over and not said_to_fail(reader, number)
 
 
 def _first_of_the_end(reader: Reader, found: list[Finding]) -> Finding | None:

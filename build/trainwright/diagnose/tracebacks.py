@@ -12,7 +12,7 @@ FRAMES = '  File "'  # some programs print the frames without that line, and som
 IGNORED = "Exception ignored in"  # the interpreter goes on after it
 HOOK = "Error in sys.excepthook"  # what a tracker raised while it noted the exception, which stands below it
 LOGGING = "--- Logging error ---"  # so it does after this, of Python's module logging
-CRASHED = "(most recent call first)"  # where each thread was when a signal ended the process: no traceback
+FAULT = re.compile(r'", line \d{1,9} in ')  # a frame as faulthandler prints it, the last call first: no traceback
 BEHIND = re.compile(r"\[(?:rank)?((?:default)?\d+)\]: ?Traceback \(most")  # what a progress bar left stands before it
 LOCAL = re.compile(r"(?:default|trainer)(\d+)")  # a rank within its host
 OF_RANK = re.compile(r"\(RANK (\d{1,6})\)\s*$")  # torch.distributed.checkpoint: rank 0 shows what another one raised
@@ -65,7 +65,6 @@ EVERY = 64  # lines after which tracebacks that were cut off are looked for
 WARNS = re.compile(r"\bW(?:ARN|ARNING|\d{4})\b")  # in such a prefix: the program goes on
 NO_PREFIX = re.compile(r"[a-z](?:Error|Exception|Interrupt)\b")  # another exception, whose line end is lost
 LIBRARY = ("/site-packages/", "/dist-packages/", "/lib/python", "<frozen ", "/lib64/python", "<string>")
-PACKAGES = "/site-packages/"  # a module there is a program only below `python -m`
 MOST_LINES = 400  # of one traceback
 MOST_OF_GRAPH = 4000  # of where the nodes of TensorFlow's graph were defined, in the middle of a message
 MOST_FOREIGN = 8  # lines of others in the middle of one
@@ -128,9 +127,7 @@ class Tracebacks:
         self.chained: set[int] = set()  # lines which say that one exception followed from another, two lines above
         self.begun: set[int] = set()  # first lines of the first tracebacks, also of those that are cut off
         self._open: dict[str, _Open] = {}
-        self._no_traceback: set[str] = (
-            set()
-        )  # ranks that print where a call of logging failed, or threads were: frames alone
+        self._logging: set[str] = set()  # ranks that print where a call of logging failed: frames, but no traceback
         self._ignored: set[str] = set()  # ranks whose next traceback stops nothing
         self.harmless: set[int] = set()  # lines that ended such tracebacks
 
@@ -188,17 +185,17 @@ class Tracebacks:
         """
         if behind := BEHIND.search(text):
             rank = behind[1]
-        if LOGGING in text or CRASHED in text:
-            self._no_traceback.add(rank)
         if IGNORED in text or LOGGING in text or HOOK in text:
             self._ignored.add(rank)
-        if IGNORED in text or LOGGING in text or HOOK in text or CRASHED in text:
+            if LOGGING in text:
+                self._logging.add(rank)
             return
         if BEGIN in text and rank not in self._ignored:
-            self._no_traceback.discard(rank)
+            self._logging.discard(rank)
         if BEGIN in text and len(self.begun) < MOST_ALONE:
             self.begun.add(number)
-        if BEGIN not in text and (rank in self._open or rank in self._no_traceback or not FRAME.match(text)):
+        is_frame = FRAME.match(text) and not FAULT.search(text)
+        if BEGIN not in text and (rank in self._open or rank in self._logging or not is_frame):
             return
         if len(self._open) < MOST_RANKS or rank in self._open:
             before = next((one for one in reversed(self.found) if one.rank == rank), None)
@@ -250,8 +247,7 @@ class Tracebacks:
             if not one.last:
                 one.indent = max(0, len(text) - len(text.lstrip()) - len("  "))
             if not one.last or RUNPY.search(one.last):
-                started = frame["name"] == "<module>" and (bool(one.last) or PACKAGES not in frame["file"])
-                one.program = frame["file"] if started else ""
+                one.program = frame["file"] if frame["name"] == "<module>" else ""
             one.last, one.source = place, ""
             if not any(part in frame["file"] for part in LIBRARY):
                 one.own = place

@@ -199,7 +199,7 @@ def _inside(before: Inside, after: Inside, one: Graft) -> Iterator[str]:
         if now is None or now.packages != wanted:
             held = now.packages if now else {}
             wrong = sorted({name for name, _ in wanted.items() ^ held.items()})
-            yield f"packages of {python.path}: {few(wrong)}"
+            yield f"packages of {python.path}: {few(wrong, between=', ')}"
         elif now.components != {**now.components, **python.components}:
             yield f"what {python.path} imports changed: {now.components!r}"[:400]
     for what, old, new_rows in (

@@ -97,8 +97,7 @@ def world(monkeypatch: pytest.MonkeyPatch) -> World:
             return [{"why": ""}], made.refused
         key = inputs.load(recipe, as_locked=True).key
         where = Where(architecture="x86_64", cpus=2, engine="28")
-        tests = dict.fromkeys((kind for kind in proof_code.kinds(recipe) if kind != "probe"), 3)
-        proof = proof_code.digest(recipe)
+        tests, proof = {"image": 3}, proof_code.digest(recipe)  # of a project: it has no other tests
         day, digest = date(2026, 11, 26), "sha256:" + "d" * 64
         said = Record(key=key, digest=digest, day=day, tests=tests, where=where, proof=proof)
         path = proofs.record_path(recipe)
@@ -325,14 +324,17 @@ def test_an_interrupt_tells_how_far_it_came_and_the_same_command_goes_on(cli: Cl
     assert world.held == set()
 
 
-def test_an_image_that_other_tests_proved_is_proved_again(cli: Cli, tree: Path, world: World) -> None:
-    assert cli(tree, "prove", EC2).code == 0
-    path = proofs.record_path(load_intent(tree).recipe(EC2))
+@pytest.mark.parametrize("name", [EC2, SAGEMAKER])
+def test_an_image_that_other_tests_proved_is_proved_again(cli: Cli, tree: Path, world: World, name: str) -> None:
+    assert cli(tree, "prove", name).code == 0
+    path = proofs.record_path(load_intent(tree).recipe(name))
     path.write_text(re.sub(r'(?m)^proof = ".*"$', f'proof = "{"0" * 64}"', path.read_text()))
-    assert rows(cli(tree, "prove", "--dry-run", EC2, "--json"))[EC2]["reason"].startswith("its tests or the code that")
-    assert rows(cli(tree, "prove", EC2, "--json"))[EC2]["state"] == "proved"
-    assert world.did("test") == [EC2, EC2]
-    assert rows(cli(tree, "prove", EC2, "--json")) == {}
+    assert rows(cli(tree, "prove", "--dry-run", name, "--json"))[name]["reason"].startswith(
+        "its tests or the code that"
+    )
+    assert rows(cli(tree, "prove", name, "--json"))[name]["state"] == "proved"
+    assert world.did("test") == [name, name]
+    assert rows(cli(tree, "prove", name, "--json")) == {}
 
 
 @pytest.mark.parametrize("place", ["test", "remove", "prune"])

@@ -5,7 +5,7 @@ from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 
-from trainwright.core.progress import counted
+from trainwright.core.progress import counted, few
 from trainwright.diagnose.answer import answer
 from trainwright.diagnose.causes import Cause
 from trainwright.diagnose.job import collectives
@@ -346,14 +346,14 @@ def of_ras(job: Job) -> Verdict | None:
         ranks = ranks if len(ranks) == len(gone) else []
         if all(ras.numbered for ras in job.ras) and all(one.rank is not None for one, _ in gone):
             ranks = sorted({one.rank for one, _ in gone if one.rank is not None})
-        where = ", ".join([named(ranks)] * bool(ranks) + hosts[:SHOWN]) or "a process"
+        where = ", ".join([named(ranks)] * bool(ranks) + [few(hosts, SHOWN, ", ")] * bool(hosts)) or "a process"
         evidence = [f"{file}: {one.text}" for one, file in gone[:2]]
         return Verdict("rank-silent", f"{where}: {row.what}", row.fix, evidence, ranks, "".join(hosts[:1]), SILENT)
     for ras in job.ras:
-        few = ras.behind if 0 < len(ras.behind) < max(ras.ranks, 2 * len(ras.behind) + 1) / 2 else []
-        if few:
-            ranks = sorted({one.rank for one in few if one.rank is not None})
-            return _found(job, "rank-late", ranks, [f"{ras.file}: {few[0].text}"], LATE)
+        late = ras.behind if 0 < len(ras.behind) < max(ras.ranks, 2 * len(ras.behind) + 1) / 2 else []
+        if late:
+            ranks = sorted({one.rank for one in late if one.rank is not None})
+            return _found(job, "rank-late", ranks, [f"{ras.file}: {late[0].text}"], LATE)
     return None
 
 
