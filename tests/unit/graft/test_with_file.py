@@ -268,6 +268,7 @@ def test_the_lock_answers_the_lines_of_the_file(intent: Intent, tmp_path: Path, 
         ({"alpha": "2", "needed": "1"}, "alpha"),
         ({"alpha": "1", "needed": "1", "numpy": "2.5.0"}, "numpy"),
         ({"alpha": "1", "needed": "1", "unknown": "1"}, "unknown"),
+        ({"alpha": "2", "needed": "1", "unknown": "1"}, "alpha, unknown"),
     ],
 )
 def test_the_probe_compares_what_was_added(
