@@ -55,6 +55,7 @@ COLOURS = re.compile(ANSI.pattern.encode())
 CONDITION, FACT, TABLE, TRACEBACK, PROGRESS, SUSPECT = range(6)
 # In the line above a traceback that a logger wrote; with what the program does instead, it handled the exception.
 COMPLAINS = re.compile(r"\b(?:ERROR|WARN|WARNING|CRITICAL|[Ff]ailed|[Cc]ould not|[Cc]annot|[Ee]rror)\b")
+WARNING = re.compile(r"\bWARN(?:ING)?\b")  # a level of Python's loggers
 FEW = 8  # lines above a traceback, which other ranks may have written in between
 MOST_CHAINS = 200  # sentences of such chains that are kept
 CHAIN = re.compile(rb"(?:During handling of the|The) above exception,? (?:another|was the direct cause)")
@@ -440,7 +441,8 @@ class Reader:
         text, rank = unprefixed(raw)
         told = unprefixed(last_drawn(above))[0]
         handled = bool(COMPLAINS.search(told) and self._recovered.search(told))
-        self.tracebacks.begin(text, number, rank or writer(raw), moment(raw), handled)
+        warned = bool(WARNING.search(told))
+        self.tracebacks.begin(text, number, rank or writer(raw), moment(raw), handled, warned)
 
     def _condition(self, raw: str, number: int, which: list[int]) -> None:
         text, rank = unprefixed(raw)

@@ -102,6 +102,7 @@ class _Open:
     foreign: int = 0
     ignored: bool = False
     handled: bool = False
+    warned: bool = False  # the line above it only warns
     rank: str = ""  # that its first line names
     indent: int = 0  # of all its lines, in the output of what prints another program's
     prefix: re.Pattern[str] | None = None  # what stands before each of its lines
@@ -178,10 +179,13 @@ class Tracebacks:
         one.message = _kept(f"{one.message} {text}")
         one.text = _kept(f"{one.text} {text}")
 
-    def begin(self, text: str, number: int, rank: str, when: Moment | None, handled: bool = False) -> None:
+    def begin(
+        self, text: str, number: int, rank: str, when: Moment | None, handled: bool = False, warned: bool = False
+    ) -> None:
         """Open a traceback at its first line, or at a frame if none of this rank is open.
 
-        `handled` is that the line above it says what the program does instead; it is true of the whole chain.
+        `handled` is that the line above it says what the program does instead, `warned` that it only warns; `handled`
+        is true of the whole chain.
         """
         if behind := BEHIND.search(text):
             rank = behind[1]
@@ -202,7 +206,9 @@ class Tracebacks:
             handled |= bool(before and before.handled and self.follows(number))
             of_rank = named[1] if (named := OF_RANK.search(text)) else ""
             ignored = rank in self._ignored
-            self._open[rank] = _Open(number, when, ignored=ignored, handled=handled, rank=of_rank, prefix=_prefix(text))
+            self._open[rank] = _Open(
+                number, when, ignored=ignored, handled=handled, warned=warned, rank=of_rank, prefix=_prefix(text)
+            )
             self._ignored.discard(rank)
             self.feed(text, number, rank)
 
@@ -245,6 +251,7 @@ class Tracebacks:
         elif frame := FRAME.match(text) or BOXED.match(text) or (one.outer and USER_FRAME.match(text)):
             place = f"{frame['file']}:{frame['line']}" + (f" in {frame['name'].strip()}" if frame["name"] else "")
             if not one.last:
+                one.handled = one.handled or (one.warned and _caught(frame))
                 one.indent = max(0, len(text) - len(text.lstrip()) - len("  "))
             if not one.last or RUNPY.search(one.last):
                 one.program = frame["file"] if frame["name"] == "<module>" else ""
@@ -305,6 +312,12 @@ class Tracebacks:
         else:
             self.last = [*self.last[1 - KEPT :], found]
         return found
+
+
+def _caught(frame: re.Match[str]) -> bool:
+    """Return whether a traceback that begins here was caught: one that ends a program or a thread begins at its top."""
+    standard = "/lib/python" in frame["file"] and "-packages/" not in frame["file"]
+    return bool(frame["name"]) and frame["name"] != "<module>" and not standard
 
 
 def _kept(text: str) -> str:

@@ -31,6 +31,22 @@ def test_where_the_script_ran_out_of_memory_is_said(tmp_path: Path) -> None:
     assert ";" not in told(tmp_path, f"{raised[-1]}\n")["what"]
 
 
+@pytest.mark.parametrize(
+    ("above", "frame", "cause"),
+    [
+        ("WARNING mlflow: Could not log metrics", "site-packages/mlflow/rest.py", "unknown"),
+        ("ERROR mlflow: Could not log metrics", "site-packages/mlflow/rest.py", "exception"),
+        ("WARNING mlflow: Could not log metrics", "threading.py", "exception"),
+    ],
+)
+def test_a_traceback_below_a_warning_that_begins_in_a_function_was_caught(
+    tmp_path: Path, above: str, frame: str, cause: str
+) -> None:
+    text = f'{above}\nTraceback (most recent call last):\n  File "/usr/lib/python3/{frame}", line 55, in http\n'
+    text += "    raise E\nmlflow.RestError: request failed\nINFO test accuracy 0.91\nINFO model exported to a.onnx\n"
+    assert told(tmp_path, text)["cause"] == cause
+
+
 def test_the_frames_of_a_crash_are_no_traceback(tmp_path: Path) -> None:
     """Of faulthandler the first frame is the place, so the last one would mislead."""
     threads = [
