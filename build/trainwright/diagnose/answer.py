@@ -246,7 +246,7 @@ def _ended_by(reader: Reader, one: Finding, since: int) -> bool:
     if not one.cause.fatal or one.survived:
         return False
     number = _last_line(reader, one)[0]
-    return number > since + GONE_ON if one.cause.outside else _ends(reader, since, number)
+    return number > since + GONE_ON if one.cause.outside else _ends(reader, since, number, SHORTLY)
 
 
 def _cut_short(reader: Reader, one: Finding, passed: int) -> bool:
