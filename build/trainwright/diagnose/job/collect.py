@@ -20,6 +20,9 @@ from trainwright.diagnose.reader import Reader, blocks
 
 MOST_FILES = 20_000
 HEAD = 1 << 16
+REPORT = re.compile(
+    r"([A-Za-z0-9][\w.-]{0,252}): exit code \d{1,3}\s*\n"
+)  # the first line of the launcher's failure file
 SAID = 1 << 20  # bytes of a log in which the name of its host is looked for
 NOT_LOGS = re.compile(
     r"\.(?:py|ipynb|md|rst|toml|ya?ml|ini|cfg|lock|html|sh|sbatch|slurm|cc?|cpp|h|cu"
@@ -53,6 +56,7 @@ def left(paths: Iterable[str]) -> Left:
                     found.notes.append(f"{file}: {error.why or error.what}")
         else:
             _sort(path, found, inside=False)
+    found.logs = _without_copies(found.logs)
     if found.notes and not (found.folder or found.logs or found.dumps or found.ras):
         file, _, why = found.notes[0].partition(": ")
         raise ConfigError("this file is not read", where=file, why=why.removeprefix("not read: "), fix=f"file {file}")
@@ -120,6 +124,7 @@ def streams(logs: Iterable[str], empty: Iterable[str], reader: Reader, words: Wo
         with log_lines.opened(file) as stream:
             every += Splitter(file, reader, words).read(blocks(stream))
     hosts = file_names.hosts(names, _says)
+    hosts |= {file: host for file in names if (host := _reported(file)[0])}
     alike = {file_names.stem(name) for name in names}
     silent = [file for file in empty if file_names.RANK.search(file) and file_names.stem(file) in alike]
     ranks = file_names.numbered([*names, *silent], bool(hosts))
@@ -127,6 +132,29 @@ def streams(logs: Iterable[str], empty: Iterable[str], reader: Reader, words: Wo
         ranks, silent = file_names.numbered(names, bool(hosts)), []
     every += [Stream(file, Key(), reader.fresh()) for file in silent]
     return list(resolved(every, ranks, hosts))
+
+
+def _without_copies(logs: Iterable[str]) -> list[str]:
+    """Return the logs, of failure files that tell the same only one: the launcher writes one on every host.
+
+    Of these it is the one of the host that failed, if its folder is called so.
+    """
+    found = dict[tuple[str, bytes] | str, str]()
+    for file in logs:
+        host, text = _reported(file)
+        key = (host, text) if host else file
+        found[key] = file if host in Path(file).parts else found.get(key, file)
+    return [*found.values()]
+
+
+def _reported(file: str) -> tuple[str, bytes]:
+    """Return the host that a failure file of the launcher names, and its beginning; nothing of any other file."""
+    if Path(file).name != "failure":
+        return "", b""
+    with log_lines.opened(file) as stream:
+        head = stream.read(HEAD)
+    named = REPORT.match(head.decode(errors="replace"))
+    return (named[1], head) if named else ("", b"")
 
 
 def _says(file: str, word: str) -> bool:

@@ -425,7 +425,8 @@ def late(job: Job) -> Verdict | None:
     """Name the ranks that did not call the last collective, or that called one more than all others."""
     dumps = [rank.dump for rank in job.ranks.values() if rank.dump]
     one = collectives.last(dumps)
-    if one is None or not one.behind or not (any(rank.failed for rank in job.ranks.values()) or not job.streams):
+    failed = any(rank.failed for rank in job.ranks.values())
+    if one is None or not one.behind or (not failed and _well(job)):
         return None
     ahead = any(sum(not entry.completed for entry in dump.entries) > 1 for dump in dumps if dump.rank in one.called)
     if len(one.called) < len(one.behind) and len(one.called) * 4 <= len(dumps) and not ahead:
@@ -438,7 +439,9 @@ def late(job: Job) -> Verdict | None:
         return None  # these waited for others, too: in an earlier collective, whose messages did not arrive
     told = f"flight recorder: {named(ranks)} did not call collective {one.seq} ({one.words}), in which others waited"
     last_line = [job.ranks[ranks[0]].last.strip()[:200]]
-    return _found(job, "rank-late", ranks, [told, *(f"its last line: {text}" for text in last_line if text)], LATE)
+    verdict = _found(job, "rank-late", ranks, [told, *(f"its last line: {text}" for text in last_line if text)], LATE)
+    when = "" if failed else f"{named(ranks)}: when the dumps were written, all others waited for it in a collective"
+    return replace(verdict, what=when) if when else verdict
 
 
 def _waits(rank: Rank) -> bool:
@@ -556,9 +559,14 @@ RULES: list[Rule] = [
 ]  # fmt: skip
 
 
-def _open(job: Job) -> Verdict:
+def _well(job: Job) -> bool:
+    """Return whether a rank, or a log of a host, says that the job ended well."""
     hosts = (stream for stream in job.streams if stream.rank is None)
-    if any(rank.passed for rank in job.ranks.values()) or any(answer(one.reader).state == "none" for one in hosts):
+    return any(rank.passed for rank in job.ranks.values()) or any(answer(one.reader).state == "none" for one in hosts)
+
+
+def _open(job: Job) -> Verdict:
+    if _well(job):
         return Verdict("none", "no rank failed, and the job says that it ended well", state="")
     logs = counted(len({one.file for one in job.streams}), "log")
     what = f"of {logs} none shows a failure, and none says that the job ended well"

@@ -427,6 +427,30 @@ def test_a_dump_that_is_not_read_is_an_error_if_it_is_all(tmp_path: Path, conten
     assert why in error.value.why
 
 
+def test_the_failure_file_of_each_host_names_the_host_that_failed(tmp_path: Path) -> None:
+    """`trainwright run --output` keeps one for each host, and all of them tell of the first failure."""
+    text = (
+        'algo-2: exit code 1\nTraceback (most recent call last):\n  File "/job/a.py", line 7, in <module>\n    go()\n'
+    )
+    for host in ("algo-1", "algo-2"):
+        (tmp_path / host / "output").mkdir(parents=True)
+        (tmp_path / host / "output/failure").write_text(f"{text}ValueError: no shape\n")
+    (row,) = diagnosed(tmp_path)
+    assert row["what"] == "the script raised ValueError: no shape, at /job/a.py:7 in <module>"
+    assert row["log"] == str(tmp_path / "algo-2/output/failure")
+
+
+def test_dumps_beside_logs_without_an_error_show_a_hang(tmp_path: Path) -> None:
+    for rank in range(4):
+        (tmp_path / f"fr_trace_{rank}").write_text(json.dumps(dump(rank, *["all_reduce"] * (1 if rank == 2 else 2))))
+        (tmp_path / f"rank-{rank}.log").write_text(f"rank {rank} of 4\nstep 1 loss 2.0\n")
+    row = answer(tmp_path)
+    assert (row["cause"], row["job"]["failed_first"]) == ("rank-late", [2])
+    assert row["what"].startswith("rank 2: when the dumps were written, all others waited for it")
+    (tmp_path / "rank-0.log").write_text("rank 0 of 4\nstep 1 loss 2.0\nTraining completed.\n")
+    assert answer(tmp_path)["cause"] == "none"
+
+
 def test_dumps_without_any_log(tmp_path: Path) -> None:
     for rank in range(4):
         (tmp_path / f"fr_trace_{rank}").write_text(json.dumps(dump(rank, *["all_reduce"] * (1 if rank == 2 else 2))))
