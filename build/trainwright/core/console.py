@@ -144,7 +144,7 @@ def pasteable(text: str) -> str:
     """Prefix our commands with .venv/bin, where `make` installs them, if they are not on PATH."""
     if shutil.which("trainwright"):
         return text
-    return "\n".join(f".venv/bin/{line}" if line.startswith("trainwright ") else line for line in text.splitlines())
+    return re.sub(r"(?m)(?:^|(?<=&& ))(?=trainwright )", ".venv/bin/", text)
 
 
 def complain(error: TrainwrightError, as_json: bool) -> None:

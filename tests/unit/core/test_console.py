@@ -2,6 +2,7 @@
 
 import json
 import re
+import shutil
 from typing import Any
 
 import pytest
@@ -194,3 +195,10 @@ def test_progress_without_a_terminal_is_lines(capsys: pytest.CaptureFixture[str]
     ended = capsys.readouterr()
     assert ended.out == ""
     assert ended.err.splitlines() == ["fetching 2.0 MB", "a line"]
+
+
+def test_each_command_of_a_fix_can_be_pasted(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(shutil, "which", lambda _: None)
+    fix = "trainwright build a && trainwright push a\ntrainwright list\na word of trainwright list"
+    said = ".venv/bin/trainwright build a && .venv/bin/trainwright push a\n.venv/bin/trainwright list"
+    assert console.pasteable(fix) == f"{said}\na word of trainwright list"
