@@ -99,7 +99,9 @@ class Settings(Model):
     headings: list[str]  # ends of error lines whose words stand in the next line
     several: list[Expression]  # lines that show that several processes of one job write into the log
     later_success: list[Expression]  # lines that show that a later try succeeded, so that what failed before was caught
-    closing: list[Expression]  # lines in which a program says what it has done: an error line before them was survived
+    closing: list[
+        Expression
+    ]  # lines in which a program says what it has done: what only may be an error before them was survived
     prompts: list[Expression]  # where a person starts a script at a prompt; the only group is the script
     job_begins: list[Expression]  # where a script says that a job began; the only group is the job's id
     job_ends: list[Expression]  # where a batch system says that a job ended; the only group is the job's id

@@ -55,7 +55,7 @@ def calm_since(reader: Reader, number: int, most: int) -> bool:
 
 
 def closes(reader: Reader, number: int) -> bool:
-    """Return whether one process says after a line what it has done, and nothing says that it failed."""
+    """Return whether the only process of a log says after a line what it has done."""
     return not several(reader) and (last_met(reader, reader.settings.closing) or 0) > number
 
 

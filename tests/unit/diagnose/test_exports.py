@@ -318,7 +318,7 @@ LAMBDA = {"stackTrace": FRAMES, "errorType": "KeyError", "errorMessage": "'b'"}
             },
             "KeyError: 'b', at /job/a.py:3 in load, which led to ValueError: no data",
         ),
-        # awslambdaric 3: a logger's record, and what nobody caught
+        # awslambdaric 3: the record of a logger; the record of an uncaught exception
         ({"timestamp": "2026-11-27T23:29:27Z", "level": "ERROR", "message": "failed", **LAMBDA}, "a.py:3 in load"),
         (
             {"timestamp": "2026-11-27T23:29:27Z", "log_level": "ERROR", **LAMBDA},

@@ -20,9 +20,8 @@ from trainwright.diagnose.reader import Reader, blocks
 
 MOST_FILES = 20_000
 HEAD = 1 << 16
-REPORT = re.compile(
-    r"([A-Za-z0-9][\w.-]{0,252}): exit code \d{1,3}\s*\n"
-)  # the first line of the launcher's failure file
+# The first line of the launcher's failure file.
+REPORT = re.compile(r"([A-Za-z0-9][\w.-]{0,252}): exit code \d{1,3}\s*\n")
 SAID = 1 << 20  # bytes of a log in which the name of its host is looked for
 NOT_LOGS = re.compile(
     r"\.(?:py|ipynb|md|rst|toml|ya?ml|ini|cfg|lock|html|sh|sbatch|slurm|cc?|cpp|h|cu"
@@ -135,9 +134,9 @@ def streams(logs: Iterable[str], empty: Iterable[str], reader: Reader, words: Wo
 
 
 def _without_copies(logs: Iterable[str]) -> list[str]:
-    """Return the logs, of failure files that tell the same only one: the launcher writes one on every host.
+    """Keep one of several equal failure files, because the launcher writes the same one on every host.
 
-    Of these it is the one of the host that failed, if its folder is called so.
+    Prefer the file in the folder of the host that failed.
     """
     found = dict[tuple[str, bytes] | str, str]()
     for file in logs:

@@ -440,8 +440,9 @@ def late(job: Job) -> Verdict | None:
     told = f"flight recorder: {named(ranks)} did not call collective {one.seq} ({one.words}), in which others waited"
     last_line = [job.ranks[ranks[0]].last.strip()[:200]]
     verdict = _found(job, "rank-late", ranks, [told, *(f"its last line: {text}" for text in last_line if text)], LATE)
-    when = "" if failed else f"{named(ranks)}: when the dumps were written, all others waited for it in a collective"
-    return replace(verdict, what=when) if when else verdict
+    if failed:
+        return verdict
+    return replace(verdict, what=f"{named(ranks)}: when the dumps were written, the others waited in a collective")
 
 
 def _waits(rank: Rank) -> bool:

@@ -446,7 +446,7 @@ def test_dumps_beside_logs_without_an_error_show_a_hang(tmp_path: Path) -> None:
         (tmp_path / f"rank-{rank}.log").write_text(f"rank {rank} of 4\nstep 1 loss 2.0\n")
     row = answer(tmp_path)
     assert (row["cause"], row["job"]["failed_first"]) == ("rank-late", [2])
-    assert row["what"].startswith("rank 2: when the dumps were written, all others waited for it")
+    assert row["what"].startswith("rank 2: when the dumps were written, the others waited in a collective")
     (tmp_path / "rank-0.log").write_text("rank 0 of 4\nstep 1 loss 2.0\nTraining completed.\n")
     assert answer(tmp_path)["cause"] == "none"
 
