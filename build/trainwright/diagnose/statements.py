@@ -106,7 +106,7 @@ def _outlived(reader: Reader, number: int, strength: Strength, rank: str) -> boo
     """
     if strength == "last":
         failed = any(number < line <= number + BEFORE for line in failed_lines(reader))
-        return not failed and (reader.lines - number > END or closes(reader, number))
+        return not failed and reader.lines - number > END
     if went_on(reader, number, BURST if strength == "weak" else LONG):
         return True
     most = QUIET if rank else CALM_SOFT if strength == "weak" else CALM_STATED

@@ -438,6 +438,8 @@ def test_the_failure_file_of_each_host_names_the_host_that_failed(tmp_path: Path
     (row,) = diagnosed(tmp_path)
     assert row["what"] == "the script raised ValueError: no shape, at /job/a.py:7 in <module>"
     assert row["log"] == str(tmp_path / "algo-2/output/failure")
+    (tmp_path / "algo-2/output/failure").write_text(f"{text}ValueError: no shape of 3\n")
+    assert "algo-1 failed" not in str([one["what"] for one in diagnosed(tmp_path)])
 
 
 def test_dumps_beside_logs_without_an_error_show_a_hang(tmp_path: Path) -> None:
