@@ -1,5 +1,6 @@
 """Provide a run of the gate, and two simulated hosts."""
 
+import os
 import shutil
 import subprocess
 from collections.abc import Callable
@@ -35,7 +36,8 @@ Cli = Callable[..., Any]
 def make(table: dict[str, Instance]) -> Make:
     def of(cluster: str = "slurm", **asked: Any) -> Run:
         settings: dict[str, Any] = {
-            "name": "gate-pytorch-20261122-060000",
+            # Its own name: an interrupted run ends every process of this machine that has its name.
+            "name": f"gate-pytorch-{os.getpid()}",
             "image": IMAGE,
             "instance": "p5.48xlarge",
             "nodes": 2,
