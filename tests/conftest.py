@@ -53,9 +53,6 @@ def pytest_configure(config: pytest.Config) -> None:
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """A component that the variant does not pin is no gap in its proof: its tests are deselected, not skipped."""
-    for item in items:
-        if "image" in getattr(item, "fixturenames", ()):
-            item.add_marker("engine")
     if config.getoption("--derived"):
         exact = [item for item in items if item.get_closest_marker("exact")]
         config.stash[NOT_APPLICABLE] = exact
@@ -81,12 +78,16 @@ def _as_a_new_process() -> Iterator[None]:
 
 def pytest_runtest_setup(item: pytest.Item) -> None:
     if item.get_closest_marker("engine"):
-        from trainwright.docker import engine
+        _need_engine()
 
-        if not engine.answers():
-            pytest.skip(f"{NOT_RUN}no Docker engine answers")
-        if not shutil.which("docker"):
-            pytest.skip(f"{NOT_RUN}there is no docker client on PATH")
+
+def _need_engine() -> None:
+    from trainwright.docker import engine
+
+    if not engine.answers():
+        pytest.skip(f"{NOT_RUN}no Docker engine answers")
+    if not shutil.which("docker"):
+        pytest.skip(f"{NOT_RUN}there is no docker client on PATH")
 
 
 def _why_not_run(report: pytest.TestReport | pytest.CollectReport) -> str:
@@ -164,6 +165,7 @@ def image(pytestconfig: pytest.Config, declared: "Inputs") -> str:
     from trainwright.build import proof_code
     from trainwright.docker import engine
 
+    _need_engine()
     name = pytestconfig.getoption("--image") or declared.name
     if engine.image_id(name) is None and "@sha256:" in name:
         engine.client().images.pull(name)

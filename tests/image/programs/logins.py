@@ -48,7 +48,7 @@ def settings() -> dict[str, Any]:
         "ssh_silent_times": 3,
         "ssh_asked_at_once": 4,
         "program_seconds": 30,
-        "retry_seconds": 0.1,
+        "retry_seconds": 0.02,
         "silent_seconds": 20,
         "strangers": 64,
     }
@@ -168,7 +168,7 @@ def test_refusals_are_in_the_log(pair: Any, tmp_path: Path) -> None:
     run(*command, "-l", "nobody", WORKER, "true")
     said, end = "", time.monotonic() + 10
     while said.count("[preauth]") < 2 and time.monotonic() < end:
-        time.sleep(0.1)
+        time.sleep(0.02)
         said = (tmp_path / "log").read_text()
     assert "Connection closed by authenticating user root" in said
     assert re.search("User nobody (from 127.0.0.1 )?not allowed", said)  # no login shell in Debian 13: other words
@@ -176,9 +176,9 @@ def test_refusals_are_in_the_log(pair: Any, tmp_path: Path) -> None:
 
 def test_a_worker_that_does_not_serve_is_named(settings: dict[str, Any], keys: Any) -> None:
     main = keys()
-    hasty = {**settings, "ssh_seconds": 1}
+    hasty = {**settings, "ssh_seconds": 0.2}
     cards = {MAIN: {ssh.CARD: main.public}, WORKER: {ssh.CARD: KEY}}
-    with pytest.raises(LauncherError, match="mpirun cannot log in to all workers within 1 s") as failed:
+    with pytest.raises(LauncherError, match=r"mpirun cannot log in to all workers within 0\.2 s") as failed:
         ssh.agent(main, meeting(MAIN, hasty, cards))
     assert f"{WORKER}: " in failed.value.why
     assert "Connection refused" in failed.value.why
