@@ -13,7 +13,8 @@ def test_tcp_provider(host: Any) -> None:
 
 
 def test_bytes_really_travel(host: Any) -> None:
-    ping = "fi_pingpong -p tcp -e rdm -I 10"
-    result = host.run(f"{ping} & sleep 1; {ping} 127.0.0.1 && wait")
+    ping = "fi_pingpong -p tcp -e rdm -I 10 -S 65536"
+    often = "for one in $(seq 100)"  # until the other listens
+    result = host.run(f"{ping} & {often}; do {ping} 127.0.0.1 && wait && exit; sleep 0.05; done; exit 1")
     assert result.rc == 0, result.stderr
-    assert "bytes" in result.stdout
+    assert "64k" in result.stdout
