@@ -132,7 +132,7 @@ def test_a_checkout_wins(run: Run, tmp_path: Path) -> None:
     for name in ("diagnose", "diagnose-job", "floors", "instances", "follow", "stragglers", "matrix"):
         shutil.copyfile(ROOT / f"dockerfiles/{name}.toml", tmp_path / f"dockerfiles/{name}.toml")
     table = tmp_path / "dockerfiles/causes/script.toml"
-    table.write_text(table.read_text().replace("the script raised {told}", "this checkout says {told}"))
+    table.write_text(table.read_text().replace("the program raised {told}", "this checkout says {told}"))
     (tmp_path / "train.log").write_text(FAILED)
     assert "this checkout says ValueError" in run(tmp_path, "diagnose", "train.log").stdout
 

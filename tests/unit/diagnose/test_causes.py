@@ -97,7 +97,7 @@ def test_the_fix_is_one_for_the_place(tmp_path: Path, monkeypatch: pytest.Monkey
     path = tmp_path / "log"
     path.write_text(f"{line}\n  exitcode  : -7 (pid: 90)\n")
     (found,) = json.loads(CliRunner().invoke(app, ["diagnose", str(path), "--json"]).stdout)
-    (row,) = [row for row in load_causes(ROOT) if row.id == "shm" and place in row.fixes and "slurm" in row.fixes]
+    (row,) = [row for row in load_causes(ROOT) if row.id == "shm" and "bus error" in row.what and "slurm" in row.fixes]
     assert (found["cause"], found["fix"]) == ("shm", row.fixes[place])
 
 

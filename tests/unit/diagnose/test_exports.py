@@ -231,7 +231,7 @@ def test_the_host_that_failed_first_is_named(cli: Any, tmp_path: Path) -> None:
     other = {**of_stream(9, lost), "logStreamName": "train-7/algo-1-1790000000"}
     (tmp_path / "events.json").write_text(json.dumps({"events": [other, *records(of_stream)]}))
     done = cli(Path(__file__).parents[3], "diagnose", str(tmp_path / "events.json"))
-    assert "algo-2 failed first: the script raised ValueError" in done.out
+    assert "algo-2 failed first: the program raised ValueError" in done.out
 
 
 def test_a_log_that_is_watched(tmp_path: Path) -> None:
@@ -470,7 +470,7 @@ def test_the_reason_of_a_training_job(cli: Any, tmp_path: Path) -> None:
     described = {"TrainingJobName": "train-7", "TrainingJobStatus": "Failed", "FailureReason": reason}
     (tmp_path / "job.json").write_text(json.dumps(described, indent=4))
     assert (
-        "the script raised ValueError: 3 channels\n"
+        "the program raised ValueError: 3 channels\n"
         in cli(Path(__file__).parents[3], "diagnose", str(tmp_path / "job.json")).out
     )
 
@@ -489,7 +489,7 @@ def test_a_notebook_that_ran(cli: Any, tmp_path: Path) -> None:
     cells = [{"cell_type": "markdown", "source": ["# a"]}, {"cell_type": "code", "outputs": outputs, "source": ["f()"]}]
     (tmp_path / "a.ipynb").write_text(json.dumps({"cells": cells, "metadata": {}, "nbformat": 4}))
     assert (
-        "the script raised ValueError: 3 channels"
+        "the program raised ValueError: 3 channels"
         in cli(Path(__file__).parents[3], "diagnose", str(tmp_path / "a.ipynb")).out
     )
 
@@ -502,7 +502,7 @@ def test_the_error_files_of_torchrun(cli: Any, tmp_path: Path) -> None:
         (tmp_path / f"attempt_0/{rank}").mkdir(parents=True)
         (tmp_path / f"attempt_0/{rank}/error.json").write_text(json.dumps({"message": error}))
     done = cli(Path(__file__).parents[3], "diagnose", str(tmp_path))
-    assert "rank 1 failed first: the script raised ValueError" in done.out
+    assert "rank 1 failed first: the program raised ValueError" in done.out
 
 
 @pytest.mark.parametrize(

@@ -156,7 +156,7 @@ def test_two_hosts_in_one_log(first: str, second: str, name: str, tmp_path: Path
     for one, other in zip(LINES[1:], [*OTHER[2:], "exiting"], strict=True):
         mixed += [f"{first}{one}", f"{second}{other}"]
     row = answer(tmp_path, "{line}", mixed)
-    assert f"{name} failed first: the script raised ValueError" in row["what"]
+    assert f"{name} failed first: the program raised ValueError" in row["what"]
     assert "at /opt/ml/code/train.py:5 in main" in row["what"]
     reader = READER.fresh()  # `watch` reads the lines of all hosts as one log
     with log_lines.opened(str(tmp_path / "train.log")) as stream:
@@ -218,7 +218,7 @@ def test_labels_below_the_lines_of_a_batch_script(tmp_path: Path) -> None:
     for one, other in zip(LINES[1:], OTHER[1:], strict=True):
         mixed += [f"node2: {other}", f"node1: {one}"]
     row = answer(tmp_path, "{line}", [*head, *mixed])
-    assert "node1 failed first: the script raised ValueError" in row["what"]
+    assert "node1 failed first: the program raised ValueError" in row["what"]
     assert "train.py:5 in main" in row["what"]
 
 

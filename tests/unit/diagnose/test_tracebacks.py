@@ -189,7 +189,7 @@ def test_a_chain_further_below_is_another_one(tmp_path: Path) -> None:
     chain = f"{BEGIN}\n{frame}\nKeyError: 'second'\n{DURING}{BEGIN}\n{frame}\nOSError: third"
     notes = "".join(f"[rank1]: note {word}\n" for word in ("one", "two", "three", "four"))
     found = told(tmp_path, of_rank(0, f"{BEGIN}\n{frame}\nValueError: first") + notes + of_rank(0, chain))
-    assert found["what"] == "the script raised ValueError: first, at /job/a.py:1 in main, on rank 0"
+    assert found["what"] == "the program raised ValueError: first, at /job/a.py:1 in main, on rank 0"
 
 
 def test_a_chain_that_a_rank_handled_goes_on_behind_another_rank(tmp_path: Path) -> None:

@@ -51,7 +51,7 @@ def test_a_line_that_shows_two_rows_is_said_by_the_most_specific() -> None:
     one = watch()
     assert len(one.line("", OOM, 0)) == 3
     assert one.cause
-    assert "what the script asks" in one.cause[0].what
+    assert "what was asked" in one.cause[0].what
 
 
 def test_a_more_specific_cause_that_comes_later_is_said_too() -> None:

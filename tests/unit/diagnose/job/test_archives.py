@@ -139,7 +139,7 @@ def test_an_archive_without_a_log(tmp_path: Path) -> None:
 def test_an_archive_that_begins_with_a_log_of_several_hosts(tmp_path: Path) -> None:
     rows = [f"node{number % 2}: step {number}\n" for number in range(40)]
     text = "".join([*rows, *(f"node1: {line}\n" for line in LOGS["logs/rank-1.log"].splitlines())])
-    assert "node1 failed first: the script raised ValueError" in told(tmp_path, tarred({"train.log": text}))["what"]
+    assert "node1 failed first: the program raised ValueError" in told(tmp_path, tarred({"train.log": text}))["what"]
 
 
 @pytest.mark.parametrize("pack", PACKED.values(), ids=PACKED)

@@ -59,7 +59,7 @@ def test_a_file_for_each_rank(tmp_path: Path, name: str) -> None:
     row = of_files(tmp_path, texts, name)
     assert row["cause"] == "exception"
     assert row["job"]["failed_first"] == [2]
-    assert row["what"].startswith("rank 2 failed first: the script raised ValueError: 3 channels expected")
+    assert row["what"].startswith("rank 2 failed first: the program raised ValueError: 3 channels expected")
     assert row["then"] == "ranks 0, 1, 3 only followed"
     assert "line" not in row["evidence"]
     assert f"{name.format(2)}:5: ValueError" in row["evidence"]
@@ -307,7 +307,7 @@ def test_a_restart_that_succeeded_is_no_failure(tmp_path: Path) -> None:
 def test_of_one_rank_no_number_is_told(tmp_path: Path) -> None:
     log = tmp_path / "slurm-9.out"
     log.write_text(f"step 1\n{RAISED}\nsrun: error: gpu-1: task 0: Exited with exit code 1\n")
-    assert answer(log)["what"].startswith("the script raised ValueError")
+    assert answer(log)["what"].startswith("the program raised ValueError")
 
 
 def test_a_rank_that_raised_is_not_silent(tmp_path: Path) -> None:
@@ -436,7 +436,7 @@ def test_the_failure_file_of_each_host_names_the_host_that_failed(tmp_path: Path
         (tmp_path / host / "output").mkdir(parents=True)
         (tmp_path / host / "output/failure").write_text(f"{text}ValueError: no shape\n")
     (row,) = diagnosed(tmp_path)
-    assert row["what"] == "the script raised ValueError: no shape, at /job/a.py:7 in <module>"
+    assert row["what"] == "the program raised ValueError: no shape, at /job/a.py:7 in <module>"
     assert row["log"] == str(tmp_path / "algo-2/output/failure")
     (tmp_path / "algo-2/output/failure").write_text(f"{text}ValueError: no shape of 3\n")
     assert "algo-1 failed" not in str([one["what"] for one in diagnosed(tmp_path)])
