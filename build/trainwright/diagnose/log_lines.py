@@ -192,6 +192,11 @@ def unprefixed(line: str) -> tuple[str, str]:
     return text, rank
 
 
+def heading(text: str) -> bool:
+    """Return whether a line without its prefix was added to a log as a heading; `##[error]` is GitHub's error line."""
+    return text.startswith("##") and not text.startswith("##[error]")
+
+
 def writer(line: str) -> str:
     """Return what the label of `kubectl logs --prefix` or `docker compose` names; "" for none."""
     found = WRITER.match(line)

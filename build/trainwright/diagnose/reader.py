@@ -19,7 +19,7 @@ from pydantic import Field
 from trainwright.core.errors import masked, printable
 from trainwright.core.toml import Model, load
 from trainwright.diagnose.causes import LATER, MOST_TEXT, SURVIVED, Cause, Expression, Signatures
-from trainwright.diagnose.log_lines import LONGEST, LOOKED_AT, NUMBER, last_drawn, moment, unprefixed, writer
+from trainwright.diagnose.log_lines import LONGEST, LOOKED_AT, NUMBER, heading, last_drawn, moment, unprefixed, writer
 from trainwright.diagnose.nccl_debug import Seen
 from trainwright.diagnose.tracebacks import BEGIN, FRAMES, HOOK, IGNORED, LOGGING, Tracebacks
 from trainwright.diagnose.writers import ANSI
@@ -448,7 +448,7 @@ class Reader:
 
     def _condition(self, raw: str, number: int, which: list[int]) -> None:
         text, rank = unprefixed(raw)
-        if text.startswith("##"):  # a heading that was added to the log
+        if heading(text):
             return
         new = self.conditions.look(printable(text), number, rank, which, raw)
         if places := self._places.intersection(which) - self.conditions.met.keys():  # prefixes say where a job ran, too
@@ -520,7 +520,7 @@ class Reader:
         found = dict[str, tuple[int, str]]()
         for number, raw, _ in [*self.suspects, *self.last_suspects]:
             text = unprefixed(last_drawn(raw))[0].strip()
-            if text and not text.startswith("##") and not self._harmless.search(text):
+            if text and not heading(text) and not self._harmless.search(text):
                 found.setdefault(shape(text), (number, masked(text)[:MOST_TEXT]))
         rows = list(found.values())
         return rows if len(rows) <= most else [*rows[:1], *rows[1 - most :]]
