@@ -51,17 +51,19 @@ def watch(
         ended_by = "cause" if stop_on_cause and one.stops() else "silence" if stop_on_silence and one.silent else ""
         if ended_by:
             break
-    for text in one.end():
+    last = one.end()
+    for text in last:
         say(f"watch  | {text}")
     cause, evidence = one.cause or (None, "")
     if as_json:
         found = cause.model_dump(include={"id", "what", "fix", "fatal", "stops"}) if cause else None
         console.data({"log": log, "lines": one.lines, "silent": one.silent, "cause": found, "evidence": evidence})
-    elif not cause:
+    elif not cause and not last:
         seen = f"no known cause in {counted(one.lines, 'line')}" if one.lines else "the log is empty"
         typer.echo(f"{log}: {seen}", err=True)
-    if end := one.stops(final=True):
-        cause, evidence = end
+    if ended_by == "cause" and (stopped := one.stops()):
+        cause, evidence = stopped
+    if cause and cause.stops:
         raise JobError(f"a job fails: {cause.what}", where=log, why=f"{cause.id}: {evidence}", fix=cause.fix)
     if ended_by == "silence":
         raise JobError("a job is silent", where=log, fix="py-spy dump on each rank shows where it waits")

@@ -9,6 +9,7 @@ from trainwright.diagnose.causes import Cause, load_causes
 from trainwright.diagnose.stragglers import Paces, WatchedPaces
 
 FILE = "dockerfiles/follow.toml"
+WENT_ON = "no failure is established: nothing above is shown to have ended the job"
 
 
 class Poll(Model):
@@ -73,7 +74,8 @@ class Watch:
         self.settings, self.hosts = settings, hosts
         self.failed = False  # whether the job is known to have failed
         self.silent = False  # no host has spoken for longer than the settings allow
-        self._reader, self._said = reading, set[str]()
+        self._reader = reading
+        self._seen, self._said = set[str](), list[str]()  # ids of causes that lines showed; those that were reported
         self.lines, self._speakers = 0, dict[str, Host]()
         self._paces = WatchedPaces(paces) if paces else None
         self._spoke: float | None = None  # when any host last spoke; None: the clock is stopped
@@ -90,7 +92,7 @@ class Watch:
         """Process a text about the job that is not of a host, such as SageMaker's failure reason."""
         if not self._reader.feed(text, self.lines):
             return []
-        return self._news(final=False)
+        return self._news()
 
     def tick(self, now: float, training: bool = True) -> list[str]:
         """Report silence as of `now`; the clock is stopped while the job does not train."""
@@ -119,12 +121,14 @@ class Watch:
         return said
 
     def end(self) -> list[str]:
-        """Report at the log's end the causes that were withheld because a later line might have contradicted them."""
-        said = self._news(final=True)
-        if (last := self.cause) and last[0].id not in self._said:  # an exception, which no row names
-            self._said.add(last[0].id)
-            said += told(*last)
-        return said
+        """Report what `diagnose` answers for the whole log, unless it was the last cause that was reported."""
+        last = self.cause
+        if last is None:
+            return [WENT_ON] if self._said else []
+        cause = last[0]
+        if cause.id not in self._said:
+            return self._tell(*last)
+        return [] if self._said[-1] == cause.id else [f"{cause.id}: this is the first cause, of those above"]
 
     @property
     def cause(self) -> tuple[Cause, str] | None:
@@ -132,25 +136,26 @@ class Watch:
         found = answer(self._reader, self.hosts, self.failed).finding
         return (found.cause, found.told) if found else None
 
-    def stops(self, final: bool = False) -> tuple[Cause, str] | None:
-        """Return the first cause that no program survives, with its evidence. `final` says that the log is over."""
-        return next((one for one in self._found(final) if one[0].stops), None)
+    def stops(self) -> tuple[Cause, str] | None:
+        """Return the first cause so far that no program survives, with its evidence."""
+        return next((one for one in self._found() if one[0].stops), None)
 
-    def _found(self, final: bool) -> list[tuple[Cause, str]]:
+    def _found(self) -> list[tuple[Cause, str]]:
+        """List the causes that no later line can speak against."""
         return [
             (cause, evidence)
             for cause, evidence in self._reader.signatures.found
-            if (final or not cause.without) and not (cause.network and self.hosts == 1)
+            if not cause.without and not (cause.network and self.hosts == 1)
         ]
 
-    def _news(self, final: bool) -> list[str]:
-        new = [(cause, evidence) for cause, evidence in self._found(final) if cause.id not in self._said]
-        self._said.update(cause.id for cause, _ in new)  # causes lower in the file are less specific
-        return told(*new[0]) if new else []
+    def _news(self) -> list[str]:
+        new = [(cause, evidence) for cause, evidence in self._found() if cause.id not in self._seen]
+        self._seen.update(cause.id for cause, _ in new)  # causes lower in the file are less specific
+        return self._tell(*new[0]) if new else []
 
-
-def told(cause: Cause, evidence: str) -> list[str]:
-    return [f"{cause.id}: {cause.what}", f"  {evidence}", f"  fix: {cause.fix}"]
+    def _tell(self, cause: Cause, evidence: str) -> list[str]:
+        self._said.append(cause.id)
+        return [f"{cause.id}: {cause.what}", f"  {evidence}", f"  fix: {cause.fix}"]
 
 
 def minutes(seconds: float) -> str:

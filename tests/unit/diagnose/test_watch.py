@@ -74,6 +74,23 @@ def test_what_a_later_line_may_speak_against_is_said_at_the_end() -> None:
     assert other.cause is None
 
 
+def test_the_end_names_the_first_cause_again_where_another_was_said_after_it() -> None:
+    one = watch()
+    one.line("", "fork: retry: Resource temporarily unavailable: No space left on device: '/data/a'", 0)
+    assert ids(one.line("", DOUBLE, 1)) == ["duplicate-gpu"]
+    assert one.cause
+    assert one.end() == [f"{one.cause[0].id}: this is the first cause, of those above"]
+
+
+def test_the_end_takes_back_what_the_program_survived() -> None:
+    one = watch()
+    assert ids(one.line("", OOM, 0)) == ["out-of-memory"]
+    for step in range(1, 200):
+        one.line("", f"step {step} loss {1 / step:.4f}", step)
+    assert one.end() == [diagnose_watch.WENT_ON]
+    assert one.cause is None
+
+
 def test_the_network_is_no_cause_on_a_lone_host() -> None:
     assert ids(watch(hosts=2).line("", NO_PLUGIN, 0)) == ["libcudart"]
     lone = watch(hosts=1)
@@ -88,7 +105,8 @@ def test_what_a_program_may_survive_stops_no_job() -> None:
         one = watch(hosts=2)
         one.line("algo-1", line, 0)
         assert one.cause
-        assert one.stops() is one.stops(final=True) is None
+        assert one.stops() is None
+        assert not one.cause[0].stops
     one = watch()
     assert ids(one.line("", DOUBLE, 0)) == ["duplicate-gpu"]
     assert one.stops()
@@ -258,6 +276,20 @@ def test_a_cause_that_a_program_may_have_survived_is_no_failure(tmp_path: Path) 
     out, err = process.communicate()
     assert (process.returncode, err) == (0, b"")
     assert b"watch  | out-of-memory: " in out
+
+
+def test_a_cause_that_ends_most_programs_is_no_failure_of_one_that_went_on(tmp_path: Path) -> None:
+    path = tmp_path / "log"
+    steps = "".join(f"step {step} loss 2.29\n" for step in range(9))
+    ecc = "[ 1399.2] NVRM: Xid (PCI:0000:01:00): 48, pid=99, An uncorrectable double bit error (DBE) has been detected"
+    path.write_text(
+        f"{ecc}\n[Auto Resume] Info: JobID: 7 Retrying step. Attempt number: 1\n{steps}Training completed\n"
+    )
+    process = run(str(path))
+    out, err = process.communicate()
+    assert (process.returncode, err) == (0, b"")
+    assert b"watch  | ecc: " in out
+    assert out.decode().endswith(f"watch  | {diagnose_watch.WENT_ON}\n")
 
 
 def test_a_log_that_is_not_there(tmp_path: Path) -> None:
