@@ -9,6 +9,8 @@ from collections import Counter
 from collections.abc import Hashable
 from dataclasses import dataclass, field
 
+from trainwright.diagnose.causes import MOST_TEXT
+
 # Because any line may be hostile, each repetition is bounded or starts at a word boundary.
 PROCESS = re.compile(
     r"(?<![\w.-])(?P<host>[\w.-]{1,255}):(?P<pid>\d{1,10}):\d{1,10} (?:\[\d{1,10}\] )?"
@@ -40,7 +42,6 @@ PLUGIN = re.compile(r"NET/OFI Initializing aws-ofi-nccl (?:GitHub-dev )?([\d.]+)
 STEP = re.compile(r"^gate: (\w+) (begins|exited with code \d+)$")
 IMAGE = re.compile(r"^gate: image \S+@(sha256:[0-9a-f]{64})$")
 SIGNAL = 128
-MOST_TEXT = 500  # characters of a line that are kept as evidence
 MOST = 100_000  # processes; further ones share one entry
 SOCKETS = ("Socket", "IPoIB")  # NCCL's own names
 LIBFABRIC = ("AWS Libfabric", "Libfabric", "OFI")
