@@ -571,7 +571,19 @@ def _open(job: Job) -> Verdict:
         return Verdict("none", "no rank failed, and the job says that it ended well", state="")
     logs = counted(len({one.file for one in job.streams}), "log")
     what = f"of {logs} none shows a failure, and none says that the job ended well"
-    return Verdict("unknown", what, "keep the output of every rank, with standard error, to its end", state="")
+    fix = "keep the output of every rank, with standard error, to its end"
+    if behind := _fewest_steps(job):
+        steps = [rank.step for rank in job.ranks.values() if rank.step is not None]
+        what += f"; the last step of {named(behind)} is {min(steps)}, that of the others {max(steps)}"
+        fix = f"look at {named(behind)} first: py-spy dump --pid PID of its process, dmesg of its host; then {fix}"
+    return Verdict("unknown", what, fix, [job.ranks[rank].last for rank in behind], state="")
+
+
+def _fewest_steps(job: Job) -> list[int]:
+    """Return the ranks, at most half of them, whose last step is an earlier one than that of every other rank."""
+    steps = {rank.number: rank.step for rank in job.ranks.values() if rank.step is not None}
+    behind = [rank for rank, step in steps.items() if step == min(steps.values())]
+    return sorted(behind) if 2 * len(behind) <= len(steps) else []
 
 
 def _state(rank: Rank, verdict: Verdict) -> str:

@@ -453,6 +453,20 @@ def test_dumps_beside_logs_without_an_error_show_a_hang(tmp_path: Path) -> None:
     assert answer(tmp_path)["cause"] == "none"
 
 
+@pytest.mark.parametrize(
+    ("lasts", "told"),
+    [((52, 52, 49, 52), "the last step of rank 2 is 49, that of the others 52"), ((52, 49, 49, 49), ""), ((9, 9), "")],
+)
+def test_of_a_silent_hang_the_ranks_that_came_less_far_are_named(
+    tmp_path: Path, lasts: tuple[int, ...], told: str
+) -> None:
+    row = of_files(tmp_path, ["".join(f"step {n} loss 2.1\n" for n in range(last + 1)) for last in lasts])
+    assert row["cause"] == "unknown"
+    assert row["what"].endswith(told or "none says that the job ended well")
+    assert row["evidence"] == ("step 49 loss 2.1" if told else "")
+    assert row["fix"].startswith("look at rank 2 first: py-spy" if told else "keep the output")
+
+
 def test_dumps_without_any_log(tmp_path: Path) -> None:
     for rank in range(4):
         (tmp_path / f"fr_trace_{rank}").write_text(json.dumps(dump(rank, *["all_reduce"] * (1 if rank == 2 else 2))))
