@@ -317,7 +317,8 @@ def _judged(reader: Reader, one: Finding) -> Finding:
     if said_to_fail(reader, last):
         return one
     only_informs = one.cause.fatal and informs(reader, one.evidence[0][1])
-    calm = CALM_FATAL if one.cause.fatal or one.cause.id == EXCEPTION else CALM_SOFT
+    soft = bool(within and within.caught) if one.cause.id == EXCEPTION else not one.cause.fatal
+    calm = CALM_SOFT if soft else CALM_FATAL
     quiet = calm_since(reader, last, calm) or (went_on(reader, last, LONG) and not complains(reader))
     return replace(one, survived=True) if only_informs or quiet or went_on(reader, last, FAR) else one
 
@@ -332,7 +333,9 @@ def _before_the_end(reader: Reader, rows: list[Finding]) -> list[Finding]:
         return rows
 
     def long_before(one: Finding) -> int:
-        return SHORTLY if not one.cause.fatal and ANY in one.cause.follows else BURST
+        within = raised_around(reader, one)
+        soft = (within and within.caught) or (not one.cause.fatal and ANY in one.cause.follows)
+        return SHORTLY if soft else BURST
 
     return [
         one

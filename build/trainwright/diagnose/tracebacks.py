@@ -92,6 +92,7 @@ class Exception_:
     progress: int = 0  # lines of progress before it
     program: str = ""  # the file that was started, if the traceback begins at its top level
     handled: bool = False  # the line above its traceback says what the program does instead
+    caught: bool = False  # its traceback begins within the program's own code: the program caught and printed it
 
 
 @dataclass
@@ -103,6 +104,7 @@ class _Open:
     ignored: bool = False
     handled: bool = False
     warned: bool = False  # the line above it only warns
+    caught: bool = False
     rank: str = ""  # that its first line names
     indent: int = 0  # of all its lines, in the output of what prints another program's
     prefix: re.Pattern[str] | None = None  # what stands before each of its lines
@@ -251,7 +253,8 @@ class Tracebacks:
         elif frame := FRAME.match(text) or BOXED.match(text) or (one.outer and USER_FRAME.match(text)):
             place = f"{frame['file']}:{frame['line']}" + (f" in {frame['name'].strip()}" if frame["name"] else "")
             if not one.last:
-                one.handled = one.handled or (one.warned and _caught(frame))
+                one.caught = _caught(frame)
+                one.handled = one.handled or (one.warned and one.caught)
                 one.indent = max(0, len(text) - len(text.lstrip()) - len("  "))
             if not one.last or RUNPY.search(one.last):
                 one.program = frame["file"] if frame["name"] == "<module>" else ""
@@ -305,7 +308,7 @@ class Tracebacks:
         )
         text = _kept(text)
         found = Exception_(
-            kind, message, number, one.begun, rank, where, text, one.when, progress, one.program, one.handled
+            kind, message, number, one.begun, rank, where, text, one.when, progress, one.program, one.handled, one.caught
         )
         if len(self.first) < KEPT:
             self.first.append(found)
