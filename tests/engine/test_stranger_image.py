@@ -11,6 +11,8 @@ from trainwright.docker import engine
 from trainwright.image import inputs
 from trainwright.matrix.matrix import Recipe, load_intent
 
+pytestmark = pytest.mark.engine
+
 FINDS = """
 import json, os, sys
 def read(*paths):
