@@ -140,6 +140,8 @@ def _row(ended: "Ended") -> dict[str, str]:
 
 def refuse(ended: "Ended") -> None:
     """Raise JobError unless the job completed, with SageMaker's reason and the cause that the log shows."""
+    from trainwright.jobs.follow import SILENCE
+
     if ended.status == "Completed":
         return
     what = f"{ended.job} was stopped" if ended.status == "Stopped" else f"{ended.job} failed"
@@ -147,9 +149,8 @@ def refuse(ended: "Ended") -> None:
         what += f" ({ended.secondary})"
     why = [ended.reason]
     if ended.stopped_for:
-        why.append(
-            f"--stop-on-cause stopped it: {ended.stopped_for}" if ended.cause else "--stop-on-silence stopped it"
-        )
+        silent = ended.stopped_for == SILENCE
+        why.append("--stop-on-silence stopped it" if silent else f"--stop-on-cause stopped it: {ended.stopped_for}")
     elif ended.status == "Stopped" and not ended.reason and ended.secondary not in LIMITS:
         why.append("StopTrainingJob was called; CloudTrail shows by whom")
     if ended.cause:

@@ -37,7 +37,7 @@ def watch(
     root, piped = find_root(), log == log_lines.STANDARD_INPUT
     one = diagnose_watch.load_watch(root, hosts)
     say = console.log_printer(sys.stderr if as_json or piped else sys.stdout)
-    written, ended_by = follow or piped, ""
+    written, stopped, silent = follow or piped, None, False
     passed = _pass_on if piped and not as_json else None  # otherwise a piped log would not be shown
     for line in tail.lines(log, follow, one.settings.poll.file_seconds, passed):
         now = time.monotonic()
@@ -48,24 +48,22 @@ def watch(
             said = one.line(f"rank {rank}" if rank else "", line, now) + (one.tick(now) if written else [])
         for text in said:
             say(f"watch  | {text}")
-        ended_by = "cause" if stop_on_cause and one.stops() else "silence" if stop_on_silence and one.silent else ""
-        if ended_by:
+        stopped, silent = one.stops() if stop_on_cause else None, stop_on_silence and one.silent
+        if stopped or silent:
             break
     last = one.end()
     for text in last:
         say(f"watch  | {text}")
-    cause, evidence = one.cause or (None, "")
+    cause, evidence = stopped or one.cause or (None, "")
     if as_json:
         found = cause.model_dump(include={"id", "what", "fix", "fatal", "stops"}) if cause else None
         console.data({"log": log, "lines": one.lines, "silent": one.silent, "cause": found, "evidence": evidence})
     elif not cause and not last:
         seen = f"no known cause in {counted(one.lines, 'line')}" if one.lines else "the log is empty"
         typer.echo(f"{log}: {seen}", err=True)
-    if ended_by == "cause" and (stopped := one.stops()):
-        cause, evidence = stopped
     if cause and cause.stops:
         raise JobError(f"a job fails: {cause.what}", where=log, why=f"{cause.id}: {evidence}", fix=cause.fix)
-    if ended_by == "silence":
+    if silent:
         raise JobError("a job is silent", where=log, fix="py-spy dump on each rank shows where it waits")
 
 

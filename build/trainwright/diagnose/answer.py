@@ -307,12 +307,16 @@ def _judged(reader: Reader, one: Finding) -> Finding:
         return replace(one, survived=True)
     if one.cause.stops or one.cause.slows:
         return one
-    if last_success(reader) > behind and not several(reader):
+    # A server that a container starts after a program which ended at its top level proves nothing of that program.
+    of_program = within is not None and bool(within.program)
+    success = last_met(reader, reader.settings.later_success) if of_program else last_success(reader)
+    if (success or 0) > behind and not several(reader):
         return replace(one, survived=True)
     last, text = _last_line(reader, one)
     if last - one.number > BURST and not several(reader):  # one process survived the first of them
         one = replace(one, number=last, evidence=[(last, text), *one.evidence[1:]], when=None)
-    if recovers(reader, one.evidence[0][1]) and recovers(reader, text):
+    ended = within and _ended_program(reader, within)  # whatever the exception's own words say
+    if not ended and recovers(reader, one.evidence[0][1]) and recovers(reader, text):
         return replace(one, survived=True)
     if said_to_fail(reader, last):
         return one

@@ -49,6 +49,7 @@ PREFIX = re.compile(
             r"\d{1,6}\.\ds[\t ]\d{1,7}[\t ](?=.)",  # Kaggle
             r"\s*[\w.@-]+ +\| ",  # docker compose, docker service
             r"\s+\| ",
+            r"##\[error\] ?(?=.)",  # GitHub Actions
             r"#\d{1,4} \d{1,6}\.\d{1,3} ",  # docker build
             r" {0,6}\d{1,7}\t",  # cat -n
             r"[^\t]{1,200}\t[^\t]{1,200}\t(?=\d{4}-\d\d-\d\dT)",  # gh run view --log
@@ -190,11 +191,6 @@ def unprefixed(line: str) -> tuple[str, str]:
     while match := PREFIX.match(text):
         text, rank = text[match.end() :], match[match.lastindex] if match.lastindex else rank
     return text, rank
-
-
-def heading(text: str) -> bool:
-    """Return whether a line without its prefix was added to a log as a heading; `##[error]` is GitHub's error line."""
-    return text.startswith("##") and not text.startswith("##[error]")
 
 
 def writer(line: str) -> str:

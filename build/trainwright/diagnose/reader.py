@@ -19,7 +19,7 @@ from pydantic import Field
 from trainwright.core.errors import masked, printable
 from trainwright.core.toml import Model, load
 from trainwright.diagnose.causes import LATER, MOST_TEXT, SURVIVED, Cause, Expression, Signatures
-from trainwright.diagnose.log_lines import LONGEST, LOOKED_AT, NUMBER, heading, last_drawn, moment, unprefixed, writer
+from trainwright.diagnose.log_lines import LONGEST, LOOKED_AT, NUMBER, last_drawn, moment, unprefixed, writer
 from trainwright.diagnose.nccl_debug import Seen
 from trainwright.diagnose.tracebacks import BEGIN, FRAMES, HOOK, IGNORED, LOGGING, Tracebacks
 from trainwright.diagnose.writers import ANSI
@@ -98,6 +98,7 @@ class Settings(Model):
     recovered: list[str]  # lines that say themselves that the program does something else instead, and goes on
     headings: list[str]  # ends of error lines whose words stand in the next line
     several: list[Expression]  # lines that show that several processes of one job write into the log
+    serving: list[Expression]  # lines that show that a server is up
     later_success: list[Expression]  # lines that show that a later try succeeded, so that what failed before was caught
     closing: list[
         Expression
@@ -210,7 +211,7 @@ class Reader:
         self.settings = settings
         places = [line for place in settings.places for line in place.lines]
         decisive = [*settings.passed, *settings.ended, *settings.failed, *settings.later_success]
-        decisive += [*settings.closing, *settings.prompts, *settings.job_begins, *settings.job_ends]
+        decisive += [*settings.serving, *settings.closing, *settings.prompts, *settings.job_begins, *settings.job_ends]
         self.signatures = Signatures(causes, [*decisive, *settings.reports, *settings.several, *places])
         self._progress = re.compile("|".join(f"(?:{text})" for text in settings.progress).encode(), re.MULTILINE)
         self._heading = re.compile(rf"(?:{'|'.join(settings.headings)})\s{{0,80}}$".encode())
@@ -448,7 +449,7 @@ class Reader:
 
     def _condition(self, raw: str, number: int, which: list[int]) -> None:
         text, rank = unprefixed(raw)
-        if heading(text):
+        if text.startswith("##"):  # a heading that was added to the log
             return
         new = self.conditions.look(printable(text), number, rank, which, raw)
         if places := self._places.intersection(which) - self.conditions.met.keys():  # prefixes say where a job ran, too
@@ -520,7 +521,7 @@ class Reader:
         found = dict[str, tuple[int, str]]()
         for number, raw, _ in [*self.suspects, *self.last_suspects]:
             text = unprefixed(last_drawn(raw))[0].strip()
-            if text and not heading(text) and not self._harmless.search(text):
+            if text and not text.startswith("##") and not self._harmless.search(text):
                 found.setdefault(shape(text), (number, masked(text)[:MOST_TEXT]))
         rows = list(found.values())
         return rows if len(rows) <= most else [*rows[:1], *rows[1 - most :]]

@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 from trainwright.core.errors import masked
 from trainwright.diagnose.causes import ANY, MOST_TEXT, SURVIVED, Cause, Finding
-from trainwright.diagnose.log_lines import heading, last_drawn, moment, unprefixed
+from trainwright.diagnose.log_lines import last_drawn, moment, unprefixed
 from trainwright.diagnose.reader import BURST, STRENGTHS, Reader, Settings, Strength, shape
 from trainwright.diagnose.survival import (
     CALM_SOFT,
@@ -171,7 +171,7 @@ def _candidates(reader: Reader, behind: int, before: int | None) -> Iterator[tup
         text, rank = unprefixed(line)
         text = prefix.sub("", text.strip(), count=1)
         # Nor what only says that another failed, or a level alone.
-        if not heading(text) and not silent.search(text) and len(SAID.findall(text)) > 1:
+        if not text.startswith("##") and not silent.search(text) and len(SAID.findall(text)) > 1:
             yield number, line, text, rank
 
 

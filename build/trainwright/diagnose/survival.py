@@ -93,8 +93,8 @@ def last_met(reader: Reader, texts: list[str]) -> int | None:
 
 
 def last_success(reader: Reader) -> int:
-    """Return the last line that shows that a later try succeeded; 0 for none."""
-    return last_met(reader, reader.settings.later_success) or 0
+    """Return the last line that shows that a later try succeeded, or that a server is up; 0 for none."""
+    return last_met(reader, [*reader.settings.later_success, *reader.settings.serving]) or 0
 
 
 def _named(reader: Reader, text: str) -> list[tuple[int, str]]:

@@ -308,7 +308,18 @@ class Tracebacks:
         )
         text = _kept(text)
         found = Exception_(
-            kind, message, number, one.begun, rank, where, text, one.when, progress, one.program, one.handled, one.caught
+            kind,
+            message,
+            number,
+            one.begun,
+            rank,
+            where,
+            text,
+            one.when,
+            progress,
+            one.program,
+            one.handled,
+            one.caught,
         )
         if len(self.first) < KEPT:
             self.first.append(found)

@@ -4,7 +4,7 @@ from pathlib import Path
 
 from trainwright.core.toml import Model, load
 from trainwright.diagnose import reader, stragglers
-from trainwright.diagnose.answer import answer
+from trainwright.diagnose.answer import answer, found
 from trainwright.diagnose.causes import Cause, load_causes
 from trainwright.diagnose.stragglers import Paces, WatchedPaces
 
@@ -75,7 +75,7 @@ class Watch:
         self.failed = False  # whether the job is known to have failed
         self.silent = False  # no host has spoken for longer than the settings allow
         self._reader = reading
-        self._seen, self._said = set[str](), list[str]()  # ids of causes that lines showed; those that were reported
+        self._seen, self._said = set[str](), list[list[str]]()  # ids of causes that lines showed; what was reported
         self.lines, self._speakers = 0, dict[str, Host]()
         self._paces = WatchedPaces(paces) if paces else None
         self._spoke: float | None = None  # when any host last spoke; None: the clock is stopped
@@ -124,24 +124,29 @@ class Watch:
         """Report what `diagnose` answers for the whole log, unless it was the last cause that was reported."""
         last = self.cause
         if last is None:
-            return [WENT_ON] if self._said else []
-        cause = last[0]
-        if cause.id not in self._said:
-            return self._tell(*last)
-        return [] if self._said[-1] == cause.id else [f"{cause.id}: this is the first cause, of those above"]
+            return [WENT_ON] if self._said and not self.failed else []
+        told = _told(*last)
+        if told not in self._said:
+            return self._tell(told)
+        return [] if self._said[-1] == told else [f"{last[0].id}: this is the first cause, of those above"]
 
     @property
     def cause(self) -> tuple[Cause, str] | None:
-        """Return the first cause, with its evidence."""
-        found = answer(self._reader, self.hosts, self.failed).finding
-        return (found.cause, found.told) if found else None
+        """Return the first cause, with its evidence; sentence and fix are those of the answer."""
+        one = answer(self._reader, self.hosts, self.failed)
+        if not one.finding:
+            return None
+        return one.finding.cause.model_copy(update={"what": one.what, "fix": one.fix}), one.evidence
 
     def stops(self) -> tuple[Cause, str] | None:
-        """Return the first cause so far that no program survives, with its evidence."""
-        return next((one for one in self._found() if one[0].stops), None)
+        """Return the first cause so far that no program survives, and this one did not, with its evidence."""
+        if not any(cause.stops for cause, _ in self._found()):
+            return None
+        alive = (one for one in found(self._reader, self.hosts) if not one.survived)
+        return next(((one.cause, one.told) for one in alive if one.cause.stops and not one.cause.without), None)
 
     def _found(self) -> list[tuple[Cause, str]]:
-        """List the causes that no later line can speak against."""
+        """List the causes that the lines so far show, but none that a later line alone may exclude."""
         return [
             (cause, evidence)
             for cause, evidence in self._reader.signatures.found
@@ -151,11 +156,15 @@ class Watch:
     def _news(self) -> list[str]:
         new = [(cause, evidence) for cause, evidence in self._found() if cause.id not in self._seen]
         self._seen.update(cause.id for cause, _ in new)  # causes lower in the file are less specific
-        return self._tell(*new[0]) if new else []
+        return self._tell(_told(*new[0])) if new else []
 
-    def _tell(self, cause: Cause, evidence: str) -> list[str]:
-        self._said.append(cause.id)
-        return [f"{cause.id}: {cause.what}", f"  {evidence}", f"  fix: {cause.fix}"]
+    def _tell(self, told: list[str]) -> list[str]:
+        self._said.append(told)
+        return told
+
+
+def _told(cause: Cause, evidence: str) -> list[str]:
+    return [f"{cause.id}: {cause.what}", f"  {evidence}", f"  fix: {cause.fix}"]
 
 
 def minutes(seconds: float) -> str:

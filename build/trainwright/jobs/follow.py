@@ -21,6 +21,7 @@ from trainwright.registry.aws_errors import Call
 T = TypeVar("T")
 OVER = ("Completed", "Failed", "Stopped")
 JOB, WATCH = "job", "watch"  # speakers besides the hosts
+SILENCE = "silence"  # what a job was stopped for
 NO_LOG = {"ResourceNotFoundException"}  # the account has no job yet, or this job has no log yet
 TOKEN = {"InvalidParameterException", "InvalidNextTokenException"}  # it expires after 24 hours
 
@@ -101,7 +102,7 @@ class Following:
         reason = str(state.get("FailureReason", ""))
         for line in reason.splitlines():
             self.heard(self.watch.note(line))
-        self.watch.failed = state["TrainingJobStatus"] == "Failed"
+        self.watch.failed = state["TrainingJobStatus"] == "Failed" or self.stopped_for not in ("", SILENCE)
         self.heard(self.watch.end())
         return self.ended(state, reason)
 
@@ -137,7 +138,7 @@ class Following:
         if stop_on_cause and (found := self.watch.stops()):
             why = f"{found[0].id}: {found[0].what}"
         elif stop_on_silence and self.watch.silent:
-            why = "silence"
+            why = SILENCE
         if why and not self.stopped_for:
             self.stopped_for = why
             self.say(WATCH, f"stopping the job: {why}")

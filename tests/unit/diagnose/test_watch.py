@@ -82,6 +82,24 @@ def test_the_end_names_the_first_cause_again_where_another_was_said_after_it() -
     assert one.end() == [f"{one.cause[0].id}: this is the first cause, of those above"]
 
 
+def test_what_a_later_try_outlived_stops_no_job() -> None:
+    one = watch()
+    ecc = "[ 1399.2] NVRM: Xid (PCI:0000:01:00): 48, pid=99, An uncorrectable double bit error (DBE) has been detected"
+    assert ids(one.line("", ecc, 0)) == ["ecc"]
+    assert one.stops()
+    one.line("", "[Auto Resume] Info: JobID: 7 Retrying step. Attempt number: 1", 1)
+    assert one.stops() is None
+
+
+def test_the_end_has_the_remedy_of_the_place() -> None:
+    one = watch()
+    one.line("", "SM_MODEL_DIR=/opt/ml/model", 0)
+    line = "ERROR: failed to register layer: write /usr/lib/x: no space left on device"
+    said, last = one.line("", line, 1), one.end()
+    assert ids(said) == ids(last) == ["disk-full"]
+    assert "VolumeSizeInGB" in last[2]
+
+
 def test_the_end_takes_back_what_the_program_survived() -> None:
     one = watch()
     assert ids(one.line("", OOM, 0)) == ["out-of-memory"]

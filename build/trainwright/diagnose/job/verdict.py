@@ -572,18 +572,29 @@ def _open(job: Job) -> Verdict:
     logs = counted(len({one.file for one in job.streams}), "log")
     what = f"of {logs} none shows a failure, and none says that the job ended well"
     fix = "keep the output of every rank, with standard error, to its end"
-    if behind := _fewest_steps(job):
+    behind = _fewest_steps(job)
+    if behind:
         steps = [rank.step for rank in job.ranks.values() if rank.step is not None]
-        what += f"; the last step of {named(behind)} is {min(steps)}, that of the others {max(steps)}"
-        fix = f"look at {named(behind)} first: py-spy dump --pid PID of its process, dmesg of its host; then {fix}"
-    return Verdict("unknown", what, fix, [job.ranks[rank].last for rank in behind], state="")
+        named_ranks = named([rank.number for rank in behind])
+        what += f"; {named_ranks} logged steps up to {min(steps)}, the others up to {max(steps)} and for longer"
+        fix = f"look first at {named_ranks} (py-spy dump --pid PID, dmesg), unless every rank logs other steps; {fix}"
+    last = [f"last line of rank {one.number}: {one.file}: {one.last.strip()[:200]}" for one in behind[:2]]
+    return Verdict("unknown", what, fix, last, state="")
 
 
-def _fewest_steps(job: Job) -> list[int]:
-    """Return the ranks, at most half of them, whose last step is an earlier one than that of every other rank."""
-    steps = {rank.number: rank.step for rank in job.ranks.values() if rank.step is not None}
-    behind = [rank for rank, step in steps.items() if step == min(steps.values())]
-    return sorted(behind) if 2 * len(behind) <= len(steps) else []
+def _fewest_steps(job: Job) -> list[Rank]:
+    """Return the ranks, fewer than half or one of two, whose last step and last line are before all others'."""
+    ranks = [rank for rank in job.ranks.values() if rank.step is not None and rank.last_when]
+    fewest = min((rank.step for rank in ranks if rank.step is not None), default=0)
+    behind = [rank for rank in ranks if rank.step == fewest]
+    others = [rank for rank in ranks if rank.step != fewest]
+    whens = [one.last_when for one in ranks if one.last_when]
+    if len({kind for kind, _ in whens}) != 1 or not 0 < len(behind) < max(2, len(ranks) / 2) or not others:
+        return []
+    earlier = max(one.last_when for one in behind if one.last_when) < min(
+        one.last_when for one in others if one.last_when
+    )
+    return behind if earlier and len(ranks) == len(job.ranks) else []
 
 
 def _state(rank: Rank, verdict: Verdict) -> str:

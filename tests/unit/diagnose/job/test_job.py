@@ -455,16 +455,30 @@ def test_dumps_beside_logs_without_an_error_show_a_hang(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     ("lasts", "told"),
-    [((52, 52, 49, 52), "the last step of rank 2 is 49, that of the others 52"), ((52, 49, 49, 49), ""), ((9, 9), "")],
+    [
+        ((52, 52, 49, 52), "; rank 2 logged steps up to 49, the others up to 52 and for longer"),
+        ((52, 49, 49, 49), ""),
+        ((52, 49, 49, 52), ""),
+        ((9, 9), ""),
+    ],
 )
 def test_of_a_silent_hang_the_ranks_that_came_less_far_are_named(
     tmp_path: Path, lasts: tuple[int, ...], told: str
 ) -> None:
-    row = of_files(tmp_path, ["".join(f"step {n} loss 2.1\n" for n in range(last + 1)) for last in lasts])
+    logs = ["".join(f"2026-11-28 10:00:{n:02d} step {n} loss 2.1\n" for n in range(last + 1)) for last in lasts]
+    row = of_files(tmp_path, logs)
     assert row["cause"] == "unknown"
-    assert row["what"].endswith(told or "none says that the job ended well")
-    assert row["evidence"] == ("step 49 loss 2.1" if told else "")
-    assert row["fix"].startswith("look at rank 2 first: py-spy" if told else "keep the output")
+    assert row["what"].endswith(f"none says that the job ended well{told}")
+    assert ("last line of rank 2: " in row["evidence"]) is bool(told)
+    assert row["fix"].startswith("look first at rank 2 (py-spy" if told else "keep the output")
+
+
+@pytest.mark.parametrize("stamp", ["", "2026-11-28 10:00:{:02d} "])
+def test_a_rank_that_counts_anew_is_not_behind(tmp_path: Path, stamp: str) -> None:
+    """Without times nothing says which of two steps came first."""
+    logs = ["".join(f"{stamp.format(n)}epoch 1 step {n}\n" for n in range(40)) for _ in range(3)]
+    logs[1] += f"{stamp.format(50)}epoch 2 step 2\n"
+    assert "logged steps" not in of_files(tmp_path, logs)["what"]
 
 
 def test_dumps_without_any_log(tmp_path: Path) -> None:
