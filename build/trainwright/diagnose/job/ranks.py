@@ -298,3 +298,18 @@ def _hosts(job: Job) -> None:
     for (low, host), (high, other) in pairwise(told):
         for number in range(low + 1, high) if host == other else ():
             job.ranks[number].host = host
+
+
+def fewest_steps(job: Job) -> list[Rank]:
+    """Return the ranks, fewer than half or one of two, whose last step and last line are before all others'."""
+    ranks = [rank for rank in job.ranks.values() if rank.step is not None and rank.last_when]
+    fewest = min((rank.step for rank in ranks if rank.step is not None), default=0)
+    behind = [rank for rank in ranks if rank.step == fewest]
+    others = [rank for rank in ranks if rank.step != fewest]
+    whens = [one.last_when for one in ranks if one.last_when]
+    if len({kind for kind, _ in whens}) != 1 or not 0 < len(behind) < max(2, len(ranks) / 2) or not others:
+        return []
+    earlier = max(one.last_when for one in behind if one.last_when) < min(
+        one.last_when for one in others if one.last_when
+    )
+    return behind if earlier and len(ranks) == len(job.ranks) else []

@@ -9,7 +9,7 @@ from trainwright.core.progress import counted, few
 from trainwright.diagnose.answer import answer
 from trainwright.diagnose.causes import Cause
 from trainwright.diagnose.job import collectives
-from trainwright.diagnose.job.ranks import SHOWN, UNNAMED, Event, Job, Rank, named
+from trainwright.diagnose.job.ranks import SHOWN, UNNAMED, Event, Job, Rank, fewest_steps, named
 
 FIRST, FOLLOWED, SILENT, MISSING, LATE, DIFFERS, FINE = (
     "first", "followed", "silent", "never arrived", "late", "differs", "fine",
@@ -572,7 +572,7 @@ def _open(job: Job) -> Verdict:
     logs = counted(len({one.file for one in job.streams}), "log")
     what = f"of {logs} none shows a failure, and none says that the job ended well"
     fix = "keep the output of every rank, with standard error, to its end"
-    behind = _fewest_steps(job)
+    behind = fewest_steps(job)
     if behind:
         steps = [rank.step for rank in job.ranks.values() if rank.step is not None]
         named_ranks = named([rank.number for rank in behind])
@@ -580,21 +580,6 @@ def _open(job: Job) -> Verdict:
         fix = f"look first at {named_ranks} (py-spy dump --pid PID, dmesg), unless every rank logs other steps; {fix}"
     last = [f"last line of rank {one.number}: {one.file}: {one.last.strip()[:200]}" for one in behind[:2]]
     return Verdict("unknown", what, fix, last, state="")
-
-
-def _fewest_steps(job: Job) -> list[Rank]:
-    """Return the ranks, fewer than half or one of two, whose last step and last line are before all others'."""
-    ranks = [rank for rank in job.ranks.values() if rank.step is not None and rank.last_when]
-    fewest = min((rank.step for rank in ranks if rank.step is not None), default=0)
-    behind = [rank for rank in ranks if rank.step == fewest]
-    others = [rank for rank in ranks if rank.step != fewest]
-    whens = [one.last_when for one in ranks if one.last_when]
-    if len({kind for kind, _ in whens}) != 1 or not 0 < len(behind) < max(2, len(ranks) / 2) or not others:
-        return []
-    earlier = max(one.last_when for one in behind if one.last_when) < min(
-        one.last_when for one in others if one.last_when
-    )
-    return behind if earlier and len(ranks) == len(job.ranks) else []
 
 
 def _state(rank: Rank, verdict: Verdict) -> str:
