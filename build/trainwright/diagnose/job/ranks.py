@@ -302,14 +302,11 @@ def _hosts(job: Job) -> None:
 
 def fewest_steps(job: Job) -> list[Rank]:
     """Return the ranks, fewer than half or one of two, whose last step and last line are before all others'."""
-    ranks = [rank for rank in job.ranks.values() if rank.step is not None and rank.last_when]
-    fewest = min((rank.step for rank in ranks if rank.step is not None), default=0)
-    behind = [rank for rank in ranks if rank.step == fewest]
-    others = [rank for rank in ranks if rank.step != fewest]
-    whens = [one.last_when for one in ranks if one.last_when]
-    if len({kind for kind, _ in whens}) != 1 or not 0 < len(behind) < max(2, len(ranks) / 2) or not others:
+    told = [(one, one.step, one.last_when) for one in job.ranks.values() if one.step is not None and one.last_when]
+    if len(told) < len(job.ranks) or len({when[0] for *_, when in told}) != 1:
         return []
-    earlier = max(one.last_when for one in behind if one.last_when) < min(
-        one.last_when for one in others if one.last_when
-    )
-    return behind if earlier and len(ranks) == len(job.ranks) else []
+    fewest = min(step for _, step, _ in told)
+    behind = [(rank, when) for rank, step, when in told if step == fewest]
+    others = [when for _, step, when in told if step != fewest]
+    few = len(behind) < max(2, len(told) / 2) and bool(others)
+    return [rank for rank, _ in behind] if few and max(when for _, when in behind) < min(others) else []
