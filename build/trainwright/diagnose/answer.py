@@ -359,6 +359,8 @@ def _unknown(reader: Reader, place: str, broken: bool) -> Answer:
     evidence = "\n".join(f"line {number}: {text}" for number, text in lines)
     if lines:
         what = "no line proves a cause; these look most like the reason"
+        if reader.lines - max(number for number, _ in lines) >= WORD and not broken:
+            what += ", but the log goes on after them"
     elif broken:
         what = "no line proves a cause, but the log says that the job failed"
     else:

@@ -102,7 +102,9 @@ def opened_unpacked(file: str) -> Iterator[BinaryIO]:
         return
     if Path(file).is_dir():
         raise ConfigError(
-            "expected a log file, found a folder", where=file, fix=f"name its files: {file.rstrip('/')}/*"
+            "expected a log file, found a folder",
+            where=file,
+            fix=f"name one of its files; all of them together: trainwright diagnose {file}",
         )
     try:
         with Path(file).open("rb") as raw, unpacked(raw) as stream:

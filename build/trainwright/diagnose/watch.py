@@ -127,7 +127,7 @@ class Watch:
             return [WENT_ON] if self._said and not self.failed else []
         told = _told(*last)
         if told not in self._said:
-            return self._tell(told)
+            return [f"first cause: {told[0]}", *told[1:]] if self._said else told
         return [] if self._said[-1] == told else [f"{last[0].id}: this is the first cause, of those above"]
 
     @property

@@ -85,14 +85,19 @@ def _of_one_log(found: Left, known: Known, names: dict[str, str]) -> dict[str, A
     labels = labelled(log)
     if labels == "hosts":
         job = _of_job(found, known, names)
-        if job and job["cause"] not in consequences:
+        if job and job["cause"] not in {*consequences, "unknown"}:
             return job
         row = _row(log, known, names)
+        if job and job["cause"] == "unknown":  # of a hang: who came less far
+            return job if row["cause"] == "unknown" else row
         # What one writer noticed was over where another one said that all went well.
         return job if job and row["cause"] != "none" else row
     reader = _read(log, known)
     row = _row(log, known, names, reader)
     symptom = row["cause"] in consequences
+    if labels and row["cause"] == "unknown":
+        job = _of_job(found, known, names)
+        return job if job and job["cause"] == "unknown" else row
     if row["cause"] in WEAKER or not (symptom or any(map(reader.conditions.at, reader.settings.reports))):
         return row
     job = _of_job(found, known, names)

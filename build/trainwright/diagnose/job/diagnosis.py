@@ -41,7 +41,7 @@ def of_job(
         job.notes += [note] if note else []
         for number in late.ranks if late else ():
             job.ranks[number].state = late.state if late else ""
-    if verdict.cause == "unknown" and len(left.logs) == 1 and verdict.state == "" and not left.dumps:
+    if verdict.cause == "unknown" and len(left.logs) == 1 and not (verdict.state or verdict.evidence or left.dumps):
         return None
     return _row(job, verdict, left, names)
 

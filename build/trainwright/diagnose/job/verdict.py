@@ -38,8 +38,9 @@ Rule = Callable[[Job], Verdict | None]
 def judged(job: Job) -> Verdict:
     """Return the first rule's answer; what is known best comes first."""
     verdict = next((found for rule in RULES if (found := rule(job))), None) or _open(job)
+    behind = fewest_steps(job) if verdict.cause == "unknown" else []
     for rank in job.ranks.values():
-        rank.state = _state(rank, verdict)
+        rank.state = LATE if rank in behind else _state(rank, verdict)
     return verdict
 
 

@@ -473,6 +473,19 @@ def test_of_a_silent_hang_the_ranks_that_came_less_far_are_named(
     assert row["fix"].startswith("look first at rank 2 (py-spy" if told else "keep the output")
 
 
+@pytest.mark.parametrize("label", ["{}: ", "[rank{}]: "])
+def test_a_silent_hang_in_one_log(tmp_path: Path, label: str) -> None:
+    lines = [
+        f"{label.format(rank)}2026-11-28 10:00:{n:02d} step {n} loss 2.1\n"
+        for n in range(9)
+        for rank in range(4)
+        if (rank, n) != (2, 8)
+    ]
+    row = answer(write(tmp_path, {"job.log": "".join(lines)}) / "job.log")
+    assert "; rank 2 logged steps up to 7, the others up to 8 and for longer" in row["what"]
+    assert states(row) == {0: "fine", 1: "fine", 2: "late", 3: "fine"}
+
+
 @pytest.mark.parametrize("stamp", ["", "2026-11-28 10:00:{:02d} "])
 def test_a_rank_that_counts_anew_is_not_behind(tmp_path: Path, stamp: str) -> None:
     """Without times nothing says which of two steps came first."""
