@@ -484,6 +484,8 @@ def test_a_silent_hang_in_one_log(tmp_path: Path, label: str) -> None:
     row = answer(write(tmp_path, {"job.log": "".join(lines)}) / "job.log")
     assert "; rank 2 logged steps up to 7, the others up to 8 and for longer" in row["what"]
     assert states(row) == {0: "fine", 1: "fine", 2: "late", 3: "fine"}
+    lines.append("ERROR: the data server is gone: connection refused\n")  # of no rank
+    assert answer(write(tmp_path, {"job.log": "".join(lines)}) / "job.log")["cause"] == "stated"
 
 
 @pytest.mark.parametrize("stamp", ["", "2026-11-28 10:00:{:02d} "])
