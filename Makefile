@@ -4,6 +4,7 @@
 # The first Python that is new enough, by name; `make setup PYTHON=...` names another.
 SCRIPT := scripts/python.sh scripts
 TRAINWRIGHT := .venv/bin/trainwright
+MATRIX = $(TRAINWRIGHT) matrix --markdown docs/matrix.md --html docs/matrix.html
 # Given but empty is an error that lists the valid names, never "everything".
 given = $(filter-out undefined,$(origin $1))
 CHOSEN = $(if $(call given,ONLY),'$(ONLY)',$(if $(call given,FRAMEWORK),--framework '$(FRAMEWORK)'))
@@ -66,6 +67,7 @@ push: build ## Prove, push by digest, verify, tag: REGISTRY=host[:port], else on
 
 prove: setup $(if $(DRY),,engine registry) ## Build, test, push to loopback and record what is not proved: ONLY='<globs>', MINUTES=<begin none later>, KEEP=1, DRY=1
 	@$(TRAINWRIGHT) prove $(CHOSEN) $(if $(MINUTES),--minutes '$(MINUTES)') $(if $(KEEP),--keep) $(if $(DRY),--dry-run)
+	@$(if $(DRY),:,$(MATRIX))
 
 unit: setup ## The tests that need no engine; two minutes
 	@.venv/bin/python -m pytest tests/unit tests/golden tests/hostile --quiet --numprocesses auto --dist worksteal
@@ -108,7 +110,7 @@ bench: setup ## How long people wait, as a table of medians: FULL=1 (make test a
 	@.venv/bin/python benchmarks/bench.py $(if $(FULL),--full) $(if $(AGAINST),--against '$(AGAINST)') $(if $(ROWS),--rows '$(ROWS)') $(if $(PAGE),--page)
 
 matrix: setup ## docs/matrix.md and docs/matrix.html anew
-	@$(TRAINWRIGHT) matrix --markdown docs/matrix.md --html docs/matrix.html
+	@$(MATRIX)
 
 docs: setup ## The documentation site into out/site, its links checked; installs MkDocs into .docs
 	@.venv/bin/python scripts/docs_site.py
