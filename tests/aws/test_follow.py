@@ -220,6 +220,20 @@ def test_every_call_is_refused_at_first(jobs: Jobs, root: Path, refusal: Refusal
     assert {"DescribeTrainingJob", "FilterLogEvents", "StopTrainingJob"} <= jobs.alike.keys()
 
 
+def test_a_job_that_was_stopped_for_a_cause_is_not_said_to_have_outlived_it(jobs: Jobs, root: Path) -> None:
+    job = jobs.create("resumed")
+    job.step("Training", "Training in progress")
+    process = attach(jobs, root, "resumed", "--stop-on-cause")
+    job.put("algo-1", [(0.0, "NVRM: Xid (PCI:0000:01:00): 48, pid=99, An uncorrectable double bit error (DBE)")])
+    said = until("stopping the job", process)
+    job.put("algo-1", [(0.0, "[Auto Resume] Info: JobID: 7 Retrying step. Attempt number: 1")])
+    job.end("Stopped")
+    code, out, err = ended(process)
+    assert code == 9
+    assert "no failure is established" not in said + out
+    assert "--stop-on-cause stopped it: ecc" in err
+
+
 def test_throttling_that_does_not_end_is_an_error_and_the_job_goes_on(jobs: Jobs, tmp_path: Path) -> None:
     root = checkout(tmp_path, patience_seconds=0.5)
     jobs.create("endless")
