@@ -100,9 +100,7 @@ class Settings(Model):
     several: list[Expression]  # lines that show that several processes of one job write into the log
     serving: list[Expression]  # lines that show that a server is up
     later_success: list[Expression]  # lines that show that a later try succeeded, so that what failed before was caught
-    closing: list[
-        Expression
-    ]  # lines in which a program says what it has done: what only may be an error before them was survived
+    closing: list[Expression]  # the program says what it has done: what only may be an error before it was survived
     prompts: list[Expression]  # where a person starts a script at a prompt; the only group is the script
     job_begins: list[Expression]  # where a script says that a job began; the only group is the job's id
     job_ends: list[Expression]  # where a batch system says that a job ended; the only group is the job's id

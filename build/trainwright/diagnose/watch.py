@@ -140,12 +140,12 @@ class Watch:
 
     def stops(self) -> tuple[Cause, str] | None:
         """Return the first cause so far that no program survives, and this one did not, with its evidence."""
-        if not any(cause.stops for cause, _ in self._found()):
+        if not any(cause.stops for cause, _ in self._shown()):
             return None
         alive = (one for one in found(self._reader, self.hosts) if not one.survived)
         return next(((one.cause, one.told) for one in alive if one.cause.stops and not one.cause.without), None)
 
-    def _found(self) -> list[tuple[Cause, str]]:
+    def _shown(self) -> list[tuple[Cause, str]]:
         """List the causes that the lines so far show, but none that a later line alone may exclude."""
         return [
             (cause, evidence)
@@ -154,7 +154,7 @@ class Watch:
         ]
 
     def _news(self) -> list[str]:
-        new = [(cause, evidence) for cause, evidence in self._found() if cause.id not in self._seen]
+        new = [(cause, evidence) for cause, evidence in self._shown() if cause.id not in self._seen]
         self._seen.update(cause.id for cause, _ in new)  # causes lower in the file are less specific
         return self._tell(_told(*new[0])) if new else []
 

@@ -31,6 +31,10 @@ def answer(*paths: Path) -> dict[str, Any]:
     return row
 
 
+def states(row: dict[str, Any]) -> dict[int, str]:
+    return {rank["rank"]: rank["state"] for rank in row["job"]["ranks"]}
+
+
 def write(folder: Path, files: dict[str, str]) -> Path:
     for name, text in files.items():
         (folder / name).parent.mkdir(parents=True, exist_ok=True)

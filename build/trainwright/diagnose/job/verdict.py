@@ -37,10 +37,12 @@ Rule = Callable[[Job], Verdict | None]
 
 def judged(job: Job) -> Verdict:
     """Return the first rule's answer; what is known best comes first."""
-    verdict = next((found for rule in RULES if (found := rule(job))), None) or _open(job)
-    behind = fewest_steps(job) if verdict.cause == "unknown" else []
+    verdict = next((found for rule in RULES if (found := rule(job))), None)
+    behind = [] if verdict else fewest_steps(job)
+    verdict = verdict or _open(job, behind)
     for rank in job.ranks.values():
-        rank.state = LATE if rank in behind else _state(rank, verdict)
+        late = verdict.cause == "unknown" and rank in behind
+        rank.state = LATE if late else _state(rank, verdict)
     return verdict
 
 
@@ -567,13 +569,12 @@ def _well(job: Job) -> bool:
     return any(rank.passed for rank in job.ranks.values()) or any(answer(one.reader).state == "none" for one in hosts)
 
 
-def _open(job: Job) -> Verdict:
+def _open(job: Job, behind: list[Rank]) -> Verdict:
     if _well(job):
         return Verdict("none", "no rank failed, and the job says that it ended well", state="")
     logs = counted(len({one.file for one in job.streams}), "log")
     what = f"of {logs} none shows a failure, and none says that the job ended well"
     fix = "keep the output of every rank, with standard error, to its end"
-    behind = fewest_steps(job)
     if behind:
         steps = [rank.step for rank in job.ranks.values() if rank.step is not None]
         named_ranks = named([rank.number for rank in behind])
